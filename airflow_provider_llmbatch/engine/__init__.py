@@ -1,0 +1,1 @@
+"""The batch engine. It knows nothing of Airflow; open :mod:`.run` first."""
