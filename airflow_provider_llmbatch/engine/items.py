@@ -265,6 +265,14 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Enlarge:
+    """Send it once more with a larger output cap."""
+
+    #: how the item ends when that is not possible
+    otherwise: Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Stop the run, resumable: no item can succeed until somebody mends the cause."""
 
@@ -280,7 +288,7 @@ class Final:
     error: ItemError
 
 
-Advice = Retry | OtherCredential | Fallback | Rewrite | Stop | Final
+Advice = Retry | OtherCredential | Fallback | Rewrite | Enlarge | Stop | Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,7 @@ class Manifest:
     cost: Cost = Cost()
     #: US dollars that reuse saved
     saved_usd: Decimal = Decimal(0)
-    #: ``granted_requests``, ``granted_tokens``, ``waited_s``, ``use`` (share of the binding limit, 0–1)
+    #: ``granted_requests``, ``granted_tokens``, ``waited_s``, ``use`` (share of the binding limit, 0 to 1)
     limits: Mapping[str, float] = field(default_factory=dict)
     #: of the answered calls: ``p50``, ``p95``, ``p99``, ``max`` in milliseconds
     latency_ms: Mapping[str, float] = field(default_factory=dict)
@@ -169,7 +169,7 @@ def _decimal(text: str | None) -> Decimal | None:
 
 
 def _same_version(what: str, data: Mapping[str, Any]) -> None:
-    version = data.get("schema_version") if isinstance(data, Mapping) else None
+    version = data.get("schema_version")
     if version != SCHEMA_VERSION:
         raise InputError(
             f"Expected a {what} of schema_version {SCHEMA_VERSION}, got {version!r}. "

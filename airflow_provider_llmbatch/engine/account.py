@@ -1,0 +1,102 @@
+"""What a run adds up to: listens to the dispatcher and writes the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.items import Chunk
+from airflow_provider_llmbatch.engine.job import Job
+from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
+from airflow_provider_llmbatch.engine.results.store import ResultStore
+from airflow_provider_llmbatch.engine.results.where import Where
+from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
+from airflow_provider_llmbatch.engine.summary import Manifest
+from airflow_provider_llmbatch.errors import LLMBatchError
+
+
+class Account:
+    """
+    Takes part in the events of a run and closes with its manifest.
+
+    :param limits: what the run takes from.
+    :param observe: who else gets the events.
+    """
+
+    def __init__(
+        self, job: Job, chunk: Chunk, store: ResultStore, limits: Scope, observe: events.Observer
+    ) -> None:
+        self._job = job
+        self._chunk = chunk
+        self._store = store
+        self._limits = limits
+        self._observe = observe
+        self._latency = LatencyHistogram()
+        self._started_at = job.clocks.wall()
+        counts = store.where.counts()
+        self._resumed = sum(n for outcome, n in counts.items() if outcome.is_final)
+        observe.on(
+            events.RunStarted(
+                items=chunk.items, resumed=self._resumed, model=job.model, prompt=str(job.prompt.ref)
+            )
+        )
+
+    def on(self, event: events.Event) -> None:
+        """Take an event in and pass it on."""
+        if isinstance(event, events.ItemDone) and event.call_ms:
+            self._latency.add(event.call_ms)
+        self._observe.on(event)
+
+    def close(self, where: Where, limiter: Limiter, stopped: LLMBatchError | None) -> Manifest:
+        """
+        Return the manifest.
+
+        :param where: the rows that count.
+        :param limiter: knows what was granted.
+        :param stopped: why the run stopped before its end.
+        """
+        job, store, now = self._job, self._store, self._job.clocks.wall()
+        self._observe.on(
+            events.RunEnded(
+                state="complete" if stopped is None else "stopped",
+                reason=str(stopped or ""),
+                possible_double_paid=store.possible_double_paid,
+            )
+        )
+        return Manifest(
+            result_path=store.folder.uri,
+            state="complete" if stopped is None else "stopped",
+            items=self._chunk.items,
+            counts=where.counts(),
+            resumed=self._resumed,
+            usage=store.totals.usage,
+            cost=store.totals.cost,
+            limits=_taken(limiter, self._limits, now - self._started_at),
+            latency_ms=self._latency.summary(),
+            possible_double_paid=store.possible_double_paid,
+            prompt=job.prompt.ref,
+            model=job.model,
+            schema_digest=job.schema.digest,
+            fingerprint=store.answers.fingerprint,
+            chunk=self._chunk.number,
+            started_at=self._started_at,
+            ended_at=now,
+            reason=str(stopped or "")[:500],
+        )
+
+
+def _taken(limiter: Limiter, limits: Scope, seconds: float) -> Mapping[str, float]:
+    """Return what was granted and how much of the binding limit that was, from 0 to 1."""
+    granted = {"requests": limiter.granted_requests, "tokens": limiter.granted_tokens}
+    shares = [granted[m.unit] / _allowed(m, seconds) for m in limits.meters if m.unit in granted]
+    return {
+        "granted_requests": limiter.granted_requests,
+        "granted_tokens": limiter.granted_tokens,
+        "waited_s": round(sum(limiter.waited_s.values()), 1),
+        "use": round(min(1.0, max(shares, default=0.0)), 4),
+    }
+
+
+def _allowed(meter: Meter, seconds: float) -> float:
+    return max(1.0, meter.rate * (seconds + meter.burst_s))

@@ -1,0 +1,188 @@
+"""
+One call of one item: grant, send, settle.
+
+The connection slot is held before the grant is taken, and the grant's age is looked at right before
+the write: a grant older than the arrival slack is given back and taken again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from airflow_provider_llmbatch.engine.dispatch.call import Answer, Caller, Target
+from airflow_provider_llmbatch.engine.dispatch.course import Course
+from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Granted, Limiter
+from airflow_provider_llmbatch.engine.dispatch.ports import CountTokens, Price, Store, Wire
+from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
+from airflow_provider_llmbatch.engine.items import Cost, Failure, Reply, Usage
+from airflow_provider_llmbatch.engine.state.protocols import Need, Settlement
+
+#: Micro-dollars in a dollar.
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where calls go, and as whom."""
+
+    #: what people may see of the address
+    name: str
+    #: id of the credential
+    credential: str
+    target: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What a call brought."""
+
+    seen: Reply | Failure
+    headers: Mapping[str, str]
+    #: writes the ledger line; called after the row, where there is one
+    book: Callable[[], None]
+
+
+class _GrantTooOldError(Exception):
+    """The grant may arrive after its time."""
+
+
+class Attempts:
+    """
+    Makes calls, one at a time per item.
+
+    :param caller: sends bytes.
+    :param limiter: gives grants.
+    :param wire: format of the API.
+    :param store: takes the ledger's lines.
+    :param price: money of a usage.
+    :param count: tokens of a text, for replies that do not say.
+    :param redactor: takes secrets out of decoded texts.
+    :param endpoint: where calls go.
+    :param slack_s: seconds a grant may be old.
+    :param reserves_money: whether a budget is kept, so that each call reserves its worst case.
+    :param now: the process's clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        caller: Caller,
+        limiter: Limiter,
+        wire: Wire,
+        store: Store,
+        price: Price,
+        count: CountTokens,
+        redactor: Redactor,
+        endpoint: Endpoint,
+        slack_s: float,
+        reserves_money: bool,
+        now: Callable[[], float],
+    ) -> None:
+        self._caller = caller
+        self._limiter = limiter
+        self._wire = wire
+        self._store = store
+        self._price = price
+        self._count = count
+        self._redactor = redactor
+        self._slack_s = slack_s
+        self._reserves_money = reserves_money
+        self._now = now
+        self.endpoint = endpoint
+        #: when each open call left, by item
+        self.open: dict[int, float] = {}
+
+    async def once(self, course: Course) -> Tried:
+        """
+        Make one call; a slot must be held.
+
+        :raises LimitRefusedError: when no grant will ever come.
+        :raises LLMBatchError: when state or storage fails.
+        """
+        body = self._wire.encode(course.request.model, course.request.messages, course.params)
+        need = Need(tokens=course.tokens, micro_usd=self._worst(course) if self._reserves_money else 0)
+        while True:
+            granted = await self._limiter.acquire(need)
+            try:
+                return await self._send(course, granted, body)
+            except _GrantTooOldError:
+                self._limiter.settle(Settlement(grant=granted.grant, sent=False))
+
+    async def _send(self, course: Course, granted: Granted, body: bytes) -> Tried:
+        left = False
+
+        def on_write() -> None:
+            nonlocal left
+            if self._now() - granted.taken_at > self._slack_s:
+                raise _GrantTooOldError
+            self._store.sent(course.request.index, course.calls + 1)
+            left = True
+            self.open[course.request.index] = self._now()
+
+        try:
+            came = await self._caller.post(self.endpoint.target, body, on_write)
+        except BaseException:
+            if left:
+                self._limiter.settle(Settlement(grant=granted.grant))
+            raise
+        finally:
+            began = self.open.pop(course.request.index, None)
+        course.calls += 1
+        course.call_s = self._now() - (began or self._now())
+        course.calling_s += course.call_s
+        seen = self._wire.decode(came.status, came.headers, came.body) if isinstance(came, Answer) else came
+        headers = came.headers if isinstance(came, Answer) else {}
+        seen = self._redactor.seen(seen)
+        usage = self._usage(course, seen)
+        cost = Cost() if usage is None else self._price(course.request.model, usage)
+        self._settle(granted, seen, usage, cost)
+        if usage is not None:
+            course.usage += usage
+            course.cost += cost
+        return Tried(seen=seen, headers=headers, book=self._booking(course, seen, usage, cost))
+
+    def _booking(
+        self, course: Course, seen: Reply | Failure, usage: Usage | None, cost: Cost
+    ) -> Callable[[], None]:
+        attempt = course.calls
+
+        def book() -> None:
+            self._store.book(
+                index=course.request.index,
+                attempt=attempt,
+                credential=self.endpoint.credential,
+                endpoint=self.endpoint.name,
+                model=course.request.model,
+                status=200 if isinstance(seen, Reply) else seen.status,
+                usage=usage,
+                cost=cost,
+                maybe_paid=isinstance(seen, Failure) and seen.maybe_paid,
+            )
+
+        return book
+
+    def _settle(self, granted: Granted, seen: Reply | Failure, usage: Usage | None, cost: Cost) -> None:
+        if usage is not None:
+            micro_usd = math.ceil(cost.usd * MICRO)
+            settlement = Settlement(grant=granted.grant, tokens=usage.total, micro_usd=micro_usd)
+        elif isinstance(seen, Failure) and seen.kind == "connect":
+            settlement = Settlement(grant=granted.grant, sent=False)
+        elif isinstance(seen, Failure) and seen.maybe_paid:
+            settlement = Settlement(grant=granted.grant)
+        else:
+            settlement = Settlement(grant=granted.grant, tokens=0, micro_usd=0)
+        self._limiter.settle(settlement)
+
+    def _usage(self, course: Course, seen: Reply | Failure) -> Usage | None:
+        if isinstance(seen, Failure):
+            return None
+        if seen.usage is not None:
+            return seen.usage
+        said = f"{seen.reasoning or ''}{seen.text or ''}{seen.refusal or ''}"
+        return Usage(prompt=course.request.prompt_tokens, completion=self._count(said), estimated=True)
+
+    def _worst(self, course: Course) -> int:
+        usage = Usage(prompt=course.request.prompt_tokens, completion=course.output_tokens)
+        return math.ceil(self._price(course.request.model, usage).usd * MICRO)

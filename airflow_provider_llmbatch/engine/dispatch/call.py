@@ -1,0 +1,156 @@
+"""
+One HTTP call: the only module that knows httpx and aiohttp.
+
+The transport is httpx's interface over aiohttp's pool (measured: httpx's own pool collapses above a
+hundred connections). It is called directly, below httpx's client: redirects are never followed,
+cookies never kept, and no layer retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
+from airflow_provider_llmbatch.engine.items import Failure
+
+#: Largest body that is read, after decompression.
+BODY_CEILING = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a service sent back, secrets taken out."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Target:
+    """Where a call goes and with which headers; never shown, since a header holds the key."""
+
+    url: str
+    headers: Mapping[str, str]
+
+
+def open_transport(
+    connections: int,
+    *,
+    verify: bool | str = True,
+    proxy: str | None = None,
+) -> AiohttpTransport:
+    """
+    Make a transport for the current event loop.
+
+    :param connections: size of the pool; never smaller than the number of slots.
+    :param verify: False, or the path of a CA file.
+    :param proxy: URL of an HTTP proxy.
+    """
+    context = httpx.create_ssl_context(verify=verify)
+
+    def session() -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=connections, ssl=context, keepalive_timeout=30.0)
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    return AiohttpTransport(verify=verify, client=session, proxy=httpx.Proxy(proxy) if proxy else None)
+
+
+class Caller:
+    """
+    Posts JSON and returns what came back, whatever it was.
+
+    :param transport: any httpx transport; closed with :meth:`close`.
+    :param redactor: takes secrets out of what comes back.
+    :param timeout_s: seconds for the whole call, the last byte included.
+    :param connect_timeout_s: seconds to connect; not above the arrival slack, since the grant was taken before.
+    """
+
+    def __init__(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        redactor: Redactor,
+        *,
+        timeout_s: float,
+        connect_timeout_s: float,
+    ) -> None:
+        self._transport = transport
+        self._redactor = redactor
+        self._timeout_s = timeout_s
+        self._extensions = {
+            "timeout": {"connect": connect_timeout_s, "read": timeout_s, "write": timeout_s, "pool": None}
+        }
+        self._urls: dict[str, httpx.URL] = {}
+
+    async def post(self, target: Target, body: bytes, on_write: Callable[[], None]) -> Answer | Failure:
+        """
+        Send ``body`` and read the answer.
+
+        :param on_write: called right before the request is handed to the transport.
+        :return: an answer of any status, or why there is none; never an exception of the network.
+        """
+        url = self._urls.get(target.url) or self._urls.setdefault(target.url, httpx.URL(target.url))
+        request = httpx.Request(
+            "POST", url, headers=target.headers, content=body, extensions=self._extensions
+        )
+        on_write()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._transport.handle_async_request(request)
+                try:
+                    return await self._read(response)
+                finally:
+                    await response.aclose()
+        except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError, ValueError) as error:
+            return self._failure(error)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    async def _read(self, response: httpx.Response) -> Answer | Failure:
+        parts: list[bytes] = []
+        size = 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > BODY_CEILING:
+                return Failure(
+                    kind="too_large",
+                    message=f"The body is larger than {BODY_CEILING} bytes.",
+                    status=response.status_code,
+                    maybe_paid=True,
+                )
+            parts.append(part)
+        return Answer(
+            status=response.status_code,
+            headers=response.headers,
+            body=self._redactor.body(b"".join(parts)),
+        )
+
+    def _failure(self, error: Exception) -> Failure:
+        cause = error.__cause__ or error
+        message = self._redactor.text(f"{type(cause).__name__}: {cause}")[:300]
+        if isinstance(error, httpx.DecodingError):
+            return Failure(kind="malformed", message=message, maybe_paid=True)
+        if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            out_of_files = getattr(getattr(cause, "os_error", None), "errno", None) in (
+                errno.EMFILE,
+                errno.ENFILE,
+            )
+            return Failure(kind="connect", message=message, code="EMFILE" if out_of_files else None)
+        if isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol | httpx.ProxyError):
+            return Failure(kind="connect", message=message)
+        if isinstance(error, TimeoutError | httpx.TimeoutException) and not isinstance(
+            cause, aiohttp.ServerDisconnectedError
+        ):
+            return Failure(
+                kind="timeout", message=f"No complete answer within {self._timeout_s:g} s.", maybe_paid=True
+            )
+        return Failure(kind="reset", message=message, maybe_paid=True)

@@ -1,0 +1,149 @@
+"""What has happened to one item so far, and the rows that can end it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_llmbatch.engine.dispatch.advise import History
+from airflow_provider_llmbatch.engine.dispatch.ports import Checked
+from airflow_provider_llmbatch.engine.items import (
+    Cost,
+    Enlarge,
+    Final,
+    ItemError,
+    Json,
+    Outcome,
+    Reply,
+    Request,
+    Result,
+    Rewrite,
+    RunRef,
+    Usage,
+)
+
+#: By how much a cut reply's output cap is raised.
+ENLARGE_BY = 2
+#: Parameters that cap the output; the newer one wins where both are set.
+CAPS = ("max_completion_tokens", "max_tokens")
+
+
+@dataclass(slots=True)
+class Course:
+    """
+    One item on its way.
+
+    :param request: what was composed.
+    :param ready_at: when it could first have been sent, on the process's clock.
+    :param started_at: the same in Unix seconds.
+    """
+
+    request: Request
+    ready_at: float
+    started_at: float
+    params: dict[str, Json] = field(init=False)
+    output_tokens: int = field(init=False)
+    #: calls made, and failures so far that count as tries
+    calls: int = 0
+    tries: int = 0
+    throttled: int = 0
+    enlarged: bool = False
+    usage: Usage = Usage()
+    cost: Cost = Cost()
+    call_s: float = 0.0
+    #: seconds spent in calls
+    calling_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.params = dict(self.request.params)
+        self.output_tokens = self.request.output_tokens
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the next call reserves."""
+        return self.request.prompt_tokens + self.output_tokens
+
+    def history(self, now: float, max_tries: int, max_wait_s: float, luck: float) -> History:
+        """Return what :func:`.advise.advise` asks for."""
+        return History(
+            tries=self.tries + 1,
+            max_tries=max_tries,
+            throttled=self.throttled + 1,
+            waited_s=now - self.ready_at - self.calling_s,
+            max_wait_s=max_wait_s,
+            params=frozenset(self.params),
+            enlarged=self.enlarged,
+            luck=luck,
+        )
+
+    def rewrite(self, rewrite: Rewrite) -> None:
+        """Drop or rename a parameter."""
+        value = self.params.pop(rewrite.drop, None)
+        if rewrite.rename_to is not None and value is not None:
+            self.params[rewrite.rename_to] = value
+
+    def enlarge(self, window: int | None) -> bool:
+        """
+        Raise the output cap.
+
+        :param window: tokens that fit the model.
+        :return: False when there is no cap to raise, or no room.
+        """
+        name = next((name for name in CAPS if isinstance(self.params.get(name), int)), None)
+        if name is None:
+            return False
+        room = None if window is None else window - self.request.prompt_tokens
+        raised = self.params[name] * ENLARGE_BY if room is None else min(self.params[name] * ENLARGE_BY, room)
+        if raised <= self.params[name]:
+            return False
+        self.params[name] = self.output_tokens = raised
+        self.enlarged = True
+        return True
+
+    def answered(self, checked: Checked, reply: Reply, **where: Any) -> Result:
+        """Return the row of a complete reply, good or not."""
+        return self._result(
+            Outcome.OK if checked.problem is None else Outcome.INVALID_OUTPUT,
+            error=checked.problem,
+            output=checked.output,
+            raw_output=checked.raw_output,
+            salvage=checked.salvage,
+            **_of(reply),
+            **where,
+        )
+
+    def ended(self, final: Final, reply: Reply | None, **where: Any) -> Result:
+        """Return the row of an item that advice has ended."""
+        shown = {} if reply is None else {**_of(reply), "raw_output": reply.text}
+        return self._result(final.outcome, error=final.error, **shown, **where)
+
+    def unsent(self, reason: str, **where: Any) -> Result:
+        """Return the row of an item that was given up before it was answered."""
+        return self._result(Outcome.UNSENT, error=ItemError(kind="stopped", message=reason), **where)
+
+    def _result(self, outcome: Outcome, *, now: float, run: RunRef, **fields: Any) -> Result:
+        request = self.request
+        return Result(
+            index=request.index,
+            id=request.id,
+            outcome=outcome,
+            prompt=request.prompt,
+            variant=request.variant,
+            attempts=self.calls,
+            usage=self.usage,
+            cost=self.cost,
+            queue_ms=max(0.0, now - self.ready_at - self.calling_s) * 1000,
+            call_ms=self.call_s * 1000,
+            started_at=self.started_at,
+            run=run,
+            metadata=request.metadata,
+            **fields,
+        )
+
+
+def _of(reply: Reply) -> dict[str, Any]:
+    return {
+        "served_model": reply.model,
+        "request_id": reply.request_id,
+        "finish_reason": reply.finish_reason,
+    }

@@ -1,0 +1,1 @@
+"""The process's side of the shared limits: who waits here, and for what."""

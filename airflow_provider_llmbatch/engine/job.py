@@ -1,0 +1,114 @@
+"""What a run is asked to do, and the tools that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from airflow_provider_llmbatch.engine.clocks import Clocks
+from airflow_provider_llmbatch.engine.compose import Composer
+from airflow_provider_llmbatch.engine.connection import ConnectionSettings, LimitRule
+from airflow_provider_llmbatch.engine.dispatch.dispatcher import Policy
+from airflow_provider_llmbatch.engine.dispatch.limit.scope import token_limit
+from airflow_provider_llmbatch.engine.identity import fingerprint
+from airflow_provider_llmbatch.engine.items import Json, RunRef, Usage
+from airflow_provider_llmbatch.engine.prompt import Prompt
+from airflow_provider_llmbatch.engine.results.store import OnExisting
+from airflow_provider_llmbatch.engine.source import Source
+from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
+from airflow_provider_llmbatch.engine.tokens.price import PriceTable
+from airflow_provider_llmbatch.engine.tokens.reserve import LearntReserve
+from airflow_provider_llmbatch.engine.validate.schema import OutputSchema
+from airflow_provider_llmbatch.errors import ConfigurationError
+
+#: Share of items that may end badly before the task fails.
+MAX_FAILED = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A source, a question, and somebody to ask."""
+
+    source: Source
+    prompt: Prompt
+    connection: ConnectionSettings
+    model: str
+    schema: OutputSchema
+    #: folder or URL of the results
+    result_path: str
+    run: RunRef = RunRef()
+    params: Mapping[str, Json] = field(default_factory=dict)
+    #: prices by model, over the published ones
+    prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policy: Policy = Policy()
+    budget_usd: Decimal | None = None
+    on_existing: OnExisting = "resume"
+    max_failed: float = MAX_FAILED
+    #: only the first so many items
+    sample: int | None = None
+    #: name of this host, where results and state serve one host only; ``""`` elsewhere
+    host: str = ""
+    clocks: Clocks = Clocks()
+
+    @property
+    def owner(self) -> str:
+        """The task instance, for fences and progress."""
+        return f"{self.run.dag}/{self.run.run}/{self.run.task}/{self.run.map_index}"
+
+    @property
+    def budget_key(self) -> str:
+        """Who shares the budget: all chunks of the task in this run."""
+        return f"{self.run.dag}/{self.run.run}/{self.run.task}"
+
+    @property
+    def limits(self) -> LimitRule:
+        """The limits of the first credential."""
+        return self.connection.limit(self.connection.credentials[0].account, self.model)
+
+    def fingerprint(self, rows_sha: str) -> str:
+        """Return what the results answer: rows, prompt, model, params and schema."""
+        return fingerprint(rows_sha, self.prompt.ref.sha, self.model, dict(self.params), self.schema.digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What counts, prices and composes for a job."""
+
+    counter: TokenCounter
+    prices: PriceTable
+    reserve: LearntReserve
+    composer: Composer
+    #: tokens that fit the model, when known
+    window: int | None
+
+
+def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
+    """
+    Make a job's tools.
+
+    :param on_note: is told, in a sentence, what a person should know.
+    :raises ConfigurationError: when a budget is set that cannot be kept.
+    """
+    connection = job.connection
+    counter = TokenCounter.for_model(job.model, encoding=connection.encoding, on_unknown=on_note)
+    prices = PriceTable({**connection.prices, **job.prices}, api_url=connection.base_url, now=job.clocks.wall)
+    if job.budget_usd is not None and prices.cost(job.model, Usage()).unpriced:
+        raise ConfigurationError(
+            f"budget_usd is {job.budget_usd}, but the price of model {job.model!r} is not known. "
+            "Add it to 'prices' in the connection or to [llmbatch] prices_path, or leave budget_usd out."
+        )
+    window = connection.context_window or prices.window(job.model)
+    reserve = LearntReserve()
+    composer = Composer(
+        job.prompt,
+        job.model,
+        counter,
+        reserve=reserve,
+        params=job.params,
+        response_format=job.schema.response_format(),
+        window=window,
+        token_limit=token_limit(job.limits),
+    )
+    return Tools(counter=counter, prices=prices, reserve=reserve, composer=composer, window=window)

@@ -1,0 +1,1 @@
+"""What happens in a run, told to whoever listens: a log, metrics, traces, a map of latencies."""

@@ -1,0 +1,1 @@
+"""Results on storage: append-once parts, the ledger, what a resume finds. Storage is the truth."""

@@ -1,0 +1,170 @@
+"""
+The whole flow, in order. Open this first.
+
+::
+
+    plan(job)    rows ─▶ compose (render, count) ─▶ chunks, money, time                nothing is sent
+    run(job)     chunk ─▶ unchanged? ─▶ fence ─▶ what is done already
+                   └─▶ dispatch:  compose ─▶ take ─▶ call ─▶ settle ─▶ advise ⟲ ─▶ check ─▶ row
+                         └─▶ compact ─▶ manifest
+
+Steps know only the nouns of :mod:`.items` and :mod:`.summary`; this module joins them, and
+:mod:`.assemble` puts the dispatcher together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from airflow_provider_llmbatch.engine.account import Account
+from airflow_provider_llmbatch.engine.assemble import assemble
+from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
+from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
+from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
+from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
+from airflow_provider_llmbatch.engine.job import Job, tools
+from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.results import resume
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.results.store import Answers, open_store
+from airflow_provider_llmbatch.engine.results.where import Where
+from airflow_provider_llmbatch.engine.split import Strategy, estimate
+from airflow_provider_llmbatch.engine.split import plan as split
+from airflow_provider_llmbatch.engine.state.protocols import State
+from airflow_provider_llmbatch.engine.summary import Manifest, Plan
+from airflow_provider_llmbatch.errors import InputError, StoreError
+
+#: Tells a person, in a sentence, what they should know.
+Note = Callable[[str], None]
+
+
+def plan(job: Job, *, token_budget: int, max_chunks: int, strategy: Strategy, note: Note) -> Plan:
+    """
+    Cut the job's source into chunks and say what they will take; nothing is sent.
+
+    :param token_budget: tokens of a chunk, in and out.
+    :param max_chunks: most chunks.
+    :raises InputError: for a source that cannot be used: empty, repeated ids, too many broken rows.
+    """
+    kit = tools(job, note)
+    with UniqueIds(job.source.uri) as ids:
+        drawn = split(
+            functools.partial(job.source.rows, stop=job.sample),
+            kit.composer.compose,
+            ids=ids,
+            source_uri=job.source.uri,
+            prompt=job.prompt.ref,
+            model=job.model,
+            token_budget=token_budget,
+            max_chunks=max_chunks,
+            strategy=strategy,
+            fixed_tokens=kit.composer.fixed_tokens,
+            on_note=note,
+        )
+    _refuse_mostly_broken(job, drawn.items, drawn.bad_items)
+    price = functools.partial(kit.prices.cost, job.model)
+    return replace(drawn, estimate=estimate(drawn, limits=[job.limits], cost=price))
+
+
+def whole(job: Job) -> Chunk:
+    """
+    Return the source as one chunk, for a run without a plan.
+
+    :raises InputError: for a source that cannot be used: empty, repeated ids, too many broken rows.
+    """
+    bad = count = 0
+
+    def raws(ids: UniqueIds) -> Iterator[bytes]:
+        nonlocal bad, count
+        for row in job.source.rows(stop=job.sample):
+            ids.add(row.item.id, row.item.index)
+            bad += isinstance(row.item, BadItem)
+            count += 1
+            yield row.raw
+
+    with UniqueIds(job.source.uri) as ids:
+        sha = digest_rows(raws(ids))
+    if not count:
+        raise InputError(f"{job.source.uri} holds no items; was the task that writes it finished?")
+    _refuse_mostly_broken(job, count, bad)
+    return Chunk(number=0, start=0, stop=count, offset=0, sha=sha)
+
+
+async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer, note: Note) -> Manifest:
+    """
+    Dispatch a chunk, or what earlier tries have left of it, and return the account.
+
+    :param chunk: from :func:`plan` or :func:`whole`.
+    :param state: limits, fences and progress.
+    :raises ConfigurationError: for a budget without a price, or results of another host.
+    :raises InputError: when the source changed, or the results there answer another input.
+    :raises StoreError: when results or state cannot be trusted; what was paid is stored.
+    """
+    kit = tools(job, note)
+    _refuse_changed(job, chunk)
+    folder = open_folder(job.result_path)
+    fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
+    store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
+    limits = scope(
+        job.connection,
+        job.connection.credentials[0],
+        job.model,
+        owner=job.owner,
+        fence=fence,
+        budget_key=job.budget_key,
+        budget_usd=job.budget_usd,
+    )
+    if job.budget_usd is not None:
+        await state.rebuild(limits, {limits.meters[-1].key: int(resume.spent(folder) * MICRO)})
+    account = Account(job, chunk, store, limits, observe)
+    async with AsyncExitStack() as stack:
+        stack.callback(store.close)
+        limiter = await stack.enter_async_context(Limiter(state, limits, now=job.clocks.now))
+        dispatcher = await assemble(job, kit, store, limiter, limits, account, stack)
+        await dispatcher.run(_left(job, chunk, store.where), kit.composer.compose)
+    if isinstance(dispatcher.stopped, StoreError):
+        raise dispatcher.stopped
+    return account.close(store.compact(), limiter, dispatcher.stopped)
+
+
+def _left(job: Job, chunk: Chunk, done: Where) -> Iterator[Item | BadItem]:
+    for row in job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop):
+        if not done.is_final(row.item.index):
+            yield row.item
+
+
+def _answers(job: Job, chunk: Chunk) -> Answers:
+    return Answers(
+        chunk=chunk.number,
+        start=chunk.start,
+        stop=chunk.stop,
+        fingerprint=job.fingerprint(chunk.sha),
+        source=job.source.uri,
+        prompt=job.prompt.ref,
+        model=job.model,
+        schema_digest=job.schema.digest,
+        host=job.host,
+    )
+
+
+def _refuse_changed(job: Job, chunk: Chunk) -> None:
+    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
+    if digest_rows(row.raw for row in rows) != chunk.sha:
+        raise InputError(
+            f"{job.source.uri} changed since it was split (items {chunk.start} to {chunk.stop - 1}). Nothing "
+            "was sent; clear the split task as well, or restore the file."
+        )
+
+
+def _refuse_mostly_broken(job: Job, items: int, bad: int) -> None:
+    if bad <= items * job.max_failed:
+        return
+    first = next(row.item for row in job.source.rows() if isinstance(row.item, BadItem))
+    raise InputError(
+        f"{bad} of {items} rows of {job.source.uri} are no items, more than max_failed={job.max_failed:g} "
+        f"allows. The first: {first.error.message} Nothing was sent; mend the rows or raise max_failed."
+    )

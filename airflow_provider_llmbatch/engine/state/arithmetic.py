@@ -1,0 +1,115 @@
+"""
+The sums behind a limit: token bucket and sliding window, free of storage and clock.
+
+A take passes when both agree. The *bucket* keeps the flow even: it refills with the meter's rate and
+holds ``burst_s`` seconds of it; a request larger than the bucket passes when the bucket is full and
+leaves it in debt. The *window* is the hard cap: what was granted in any stretch of window plus arrival
+slack never exceeds the capacity, so whatever a request's way to the service takes (up to the slack),
+no window at the service exceeds it either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_provider_llmbatch.engine.state.protocols import Meter
+
+#: Seconds in which a throttled scope's factor climbs from 0 back to 1 (per 60 s of window).
+FACTOR_RECOVERY_S = 300.0
+#: What a throttling answer makes of the factor, and how low it can get.
+FACTOR_DROP = 0.7
+FACTOR_FLOOR = 0.05
+
+
+@dataclass(slots=True)
+class Gauge:
+    """The moving state of one meter."""
+
+    #: what the bucket holds; negative after a large request
+    level: float
+    #: when ``level`` was true
+    at: float
+    #: amounts by quantum number, oldest first
+    quanta: dict[int, int]
+    #: sum of the quanta, or the total of a budget
+    used: int
+
+
+def refill(meter: Meter, gauge: Gauge, now: float, factor: float) -> None:
+    """Let the bucket fill up to ``now`` and forget the quanta that have left the window."""
+    rate = meter.rate * factor
+    elapsed = max(0.0, now - gauge.at)
+    gauge.level = min(gauge.level + elapsed * rate, burst(meter, factor))
+    gauge.at = max(now, gauge.at)
+    oldest = first_quantum(meter, now)
+    for number in [n for n in gauge.quanta if n < oldest]:
+        gauge.used -= gauge.quanta.pop(number)
+
+
+def burst(meter: Meter, factor: float = 1.0) -> float:
+    """Return what the bucket holds when full; at least one request fits."""
+    return max(1.0, meter.rate * factor * meter.burst_s)
+
+
+def first_quantum(meter: Meter, now: float) -> int:
+    """Return the oldest quantum that still counts at ``now``."""
+    return math.floor((now - meter.kept_s) / meter.quantum_s) + 1
+
+
+def quantum(meter: Meter, at: float) -> int:
+    """Return the number of the quantum that ``at`` falls into."""
+    return math.floor(at / meter.quantum_s)
+
+
+def wait(meter: Meter, gauge: Gauge, amount: int, now: float, factor: float) -> float:
+    """
+    Return the seconds until ``amount`` fits; 0 when it fits now, ``inf`` when it never will.
+
+    The gauge must have been refilled to ``now``.
+    """
+    if meter.window_s is None:
+        return 0.0 if gauge.used + amount <= meter.capacity else math.inf
+    if amount > meter.capacity:
+        return math.inf
+    capacity = max(amount, math.floor(meter.capacity * factor))
+    return max(
+        _bucket_wait(meter, gauge, amount, factor),
+        _window_wait(meter, gauge.quanta.items(), gauge.used + amount - capacity, now),
+    )
+
+
+def take(meter: Meter, gauge: Gauge, amount: int, now: float) -> None:
+    """Move ``amount`` into the gauge (negative gives it back)."""
+    gauge.used += amount
+    if meter.window_s is None:
+        return
+    gauge.level -= amount
+    number = quantum(meter, now)
+    gauge.quanta[number] = gauge.quanta.get(number, 0) + amount
+
+
+def recovered(factor: float, since_s: float, window_s: float) -> float:
+    """Return what a throttled factor has climbed back to."""
+    return min(1.0, factor + since_s / (FACTOR_RECOVERY_S * window_s / 60.0))
+
+
+def lowered(factor: float) -> float:
+    """Return the factor after the service said no."""
+    return max(FACTOR_FLOOR, factor * FACTOR_DROP)
+
+
+def _bucket_wait(meter: Meter, gauge: Gauge, amount: int, factor: float) -> float:
+    missing = min(float(amount), burst(meter, factor)) - gauge.level
+    return max(0.0, missing / (meter.rate * factor)) if missing > 1e-9 else 0.0
+
+
+def _window_wait(meter: Meter, quanta: Iterable[tuple[int, int]], excess: int, now: float) -> float:
+    if excess <= 0:
+        return 0.0
+    for number, amount in sorted(quanta):
+        excess -= amount
+        if excess <= 0:
+            return max(0.0, number * meter.quantum_s + meter.kept_s - now)
+    return math.inf

@@ -1,0 +1,182 @@
+"""
+What the engine asks of shared state: small roles, each with one implementation per technology.
+
+All amounts are integers: requests, tokens, micro-dollars. All times are Unix seconds of the *state's*
+clock, so that no two processes compare their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Unit = Literal["requests", "tokens", "micro_usd"]
+Counts = Literal["reserved", "used"]
+
+#: A window is accounted in this many quanta; one quantum of the limit is lost to rounding.
+QUANTA_PER_WINDOW = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """One thing that is limited: an amount of a unit in any window, or in total."""
+
+    #: unique within the domain, such as ``acct/gpt-4o/tokens/60``
+    key: str
+    unit: Unit
+    capacity: int
+    #: seconds; None makes it a total that nothing but a rebuild gives back: a budget
+    window_s: float | None
+    #: seconds of the rate that may be taken at once after a pause
+    burst_s: float = 5.0
+    #: seconds a granted request may take to arrive; the window is accounted that much longer
+    slack_s: float = 2.0
+    #: whether the service counts what was reserved or what was used
+    counts: Counts = "reserved"
+
+    @property
+    def quantum_s(self) -> float:
+        """Seconds of one accounting step."""
+        return (self.window_s or 0.0) / QUANTA_PER_WINDOW
+
+    @property
+    def kept_s(self) -> float:
+        """Seconds for which a grant counts against the window, one rounding step included."""
+        return (self.window_s or 0.0) + self.slack_s + self.quantum_s
+
+    @property
+    def rate(self) -> float:
+        """Units per second that can be kept up for ever; 0 for a budget."""
+        return self.capacity / self.kept_s if self.window_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Who takes, and from what: everything one atomic take touches lies in one ``domain``."""
+
+    domain: str
+    #: throttling (not-before, adaptive factor) is shared by everybody with this key
+    throttle: str
+    meters: tuple[Meter, ...]
+    max_in_flight: int
+    #: the task that takes, and the number of its try; a newer number shuts the older one out
+    owner: str
+    fence: int
+    #: seconds after which a lease without a sign of life is free again
+    lease_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What one request wants to take."""
+
+    tokens: int
+    micro_usd: int = 0
+
+    def amount(self, unit: Unit) -> int:
+        """Return how much of ``unit`` it takes."""
+        return 1 if unit == "requests" else self.tokens if unit == "tokens" else self.micro_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a take gave: the right to send one request within the arrival slack."""
+
+    id: str
+    need: Need
+    #: state time of the take
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What became of a grant."""
+
+    grant: Grant
+    #: tokens that the call used; None when it may have been charged but nobody knows
+    tokens: int | None = None
+    #: money that it cost; None keeps the reservation
+    micro_usd: int | None = None
+    #: False when the request surely never reached the service: everything is given back
+    sent: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The answer to a take: grants for the first needs of the list, in order."""
+
+    grants: tuple[Grant, ...]
+    #: seconds until it makes sense to ask for the next need; 0 when all were granted
+    wait_s: float = 0.0
+    #: the meter (or ``in_flight``, ``throttle``) that the next need waits for
+    waits_for: str = ""
+    #: True when waiting cannot help: the budget named by ``waits_for`` is spent
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """How full a meter is."""
+
+    key: str
+    used: int
+    capacity: int
+    factor: float = 1.0
+
+
+class Limits(Protocol):
+    """Requests, tokens, calls in flight and money, taken in one atomic step."""
+
+    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+        """
+        Settle what is done, then grant as many of ``needs`` as fit, in order.
+
+        :raises StaleFenceError: when a newer try of the owner has started; settlements are kept.
+        """
+
+    async def throttle(self, scope: Scope, seconds: float) -> None:
+        """Let nobody who shares the scope's throttle take for ``seconds``, and lower its factor."""
+
+    async def rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
+        """Set budgets (meters without a window) to what the ledger says was spent."""
+
+    async def levels(self, scope: Scope) -> Sequence[Level]:
+        """Return how full each meter is."""
+
+
+class Fences(Protocol):
+    """Numbers of tries: a later try gets a higher number."""
+
+    async def next(self, owner: str, at_least: int = 1) -> int:
+        """Start a new try, shut out the older ones, free their leases, and return its number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a run is; refreshed every few seconds."""
+
+    owner: str
+    result_path: str
+    done: int
+    items: int
+    #: further figures for people: rate, eta_s, usd, waits_for
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    at: float = 0.0
+
+
+class Progress(Protocol):
+    """Where every run stands."""
+
+    async def report(self, standing: Standing) -> None:
+        """Store how far a run is."""
+
+    async def standing(self, owner: str) -> Standing | None:
+        """Return what was last stored for an owner."""
+
+
+class State(Limits, Fences, Progress, Protocol):
+    """All roles in one place, with a life time."""
+
+    async def close(self) -> None:
+        """Let go of connections."""

@@ -1,0 +1,123 @@
+"""Gauges of one transaction: loaded when asked for, written back when changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from airflow_provider_llmbatch.engine.state import arithmetic
+from airflow_provider_llmbatch.engine.state.arithmetic import Gauge
+from airflow_provider_llmbatch.engine.state.protocols import Grant, Meter, Need, Settlement
+
+
+class Gauges:
+    """
+    The gauges of a scope's meters at one moment.
+
+    :param connection: inside a transaction that writes.
+    :param meters: what the scope takes from.
+    :param now: state time of the transaction.
+    :param factor: share of every rate that throttling leaves.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, meters: Iterable[Meter], now: float, factor: float
+    ) -> None:
+        self._connection = connection
+        self._now = now
+        self._factor = factor
+        self._gauges = {meter: self._load(meter) for meter in meters}
+        self._touched: set[tuple[Meter, int]] = set()
+
+    def _load(self, meter: Meter) -> Gauge:
+        if meter.window_s is None:
+            row = self._connection.execute("SELECT used FROM totals WHERE meter = ?", (meter.key,)).fetchone()
+            return Gauge(level=0.0, at=self._now, quanta={}, used=row[0] if row else 0)
+        row = self._connection.execute(
+            "SELECT level, at FROM buckets WHERE meter = ?", (meter.key,)
+        ).fetchone()
+        level, at = row or (arithmetic.burst(meter), self._now)
+        quanta = dict(
+            self._connection.execute(
+                "SELECT number, amount FROM quanta WHERE meter = ? AND number >= ? ORDER BY number",
+                (meter.key, arithmetic.first_quantum(meter, self._now)),
+            )
+        )
+        gauge = Gauge(level=level, at=at, quanta=quanta, used=sum(quanta.values()))
+        arithmetic.refill(meter, gauge, self._now, self._factor)
+        return gauge
+
+    def wait(self, need: Need) -> tuple[float, Meter | None]:
+        """Return the seconds until all meters have room for ``need``, and the meter that takes longest."""
+        longest, binding = 0.0, None
+        for meter, gauge in self._gauges.items():
+            seconds = arithmetic.wait(meter, gauge, need.amount(meter.unit), self._now, self._factor)
+            if seconds > longest:
+                longest, binding = seconds, meter
+        return longest, binding
+
+    def take(self, need: Need) -> None:
+        """Move a need into every meter."""
+        for meter in self._gauges:
+            self._move(meter, need.amount(meter.unit), self._now)
+
+    def settle(self, settlement: Settlement) -> None:
+        """Correct every meter by what became of a grant."""
+        for meter in self._gauges:
+            change = _correction(meter, settlement)
+            if change and meter.window_s is not None and meter.counts == "reserved" and change > 0:
+                self._move(meter, change, self._now)
+            elif change:
+                self._move(meter, change, settlement.grant.at)
+
+    def _move(self, meter: Meter, amount: int, at: float) -> None:
+        gauge = self._gauges[meter]
+        if meter.window_s is not None and arithmetic.quantum(meter, at) < arithmetic.first_quantum(
+            meter, self._now
+        ):
+            return
+        arithmetic.take(meter, gauge, amount, at)
+        self._touched.add((meter, 0 if meter.window_s is None else arithmetic.quantum(meter, at)))
+
+    def save(self) -> None:
+        """Write what changed and forget what has left its window."""
+        for meter in {meter for meter, _ in self._touched}:
+            gauge = self._gauges[meter]
+            if meter.window_s is None:
+                self._connection.execute("REPLACE INTO totals VALUES (?, ?)", (meter.key, gauge.used))
+                continue
+            self._connection.execute(
+                "REPLACE INTO buckets VALUES (?, ?, ?)", (meter.key, gauge.level, gauge.at)
+            )
+            self._connection.execute(
+                "DELETE FROM quanta WHERE meter = ? AND number < ?",
+                (meter.key, arithmetic.first_quantum(meter, self._now)),
+            )
+        self._connection.executemany(
+            "REPLACE INTO quanta VALUES (?, ?, ?)",
+            [
+                (meter.key, number, self._gauges[meter].quanta[number])
+                for meter, number in self._touched
+                if meter.window_s is not None
+            ],
+        )
+
+    def used(self) -> dict[Meter, int]:
+        """Return how much of each meter is taken."""
+        return {meter: gauge.used for meter, gauge in self._gauges.items()}
+
+
+def _correction(meter: Meter, settlement: Settlement) -> int:
+    """Return what to add to a meter: never less than nothing where the service counts reservations."""
+    grant: Grant = settlement.grant
+    reserved = grant.need.amount(meter.unit)
+    if not settlement.sent:
+        return -reserved
+    if meter.unit == "requests":
+        return 0
+    actual = settlement.tokens if meter.unit == "tokens" else settlement.micro_usd
+    if actual is None:
+        return 0
+    change = actual - reserved
+    lowers = meter.unit == "micro_usd" or meter.counts == "used"
+    return change if lowers else max(0, change)

@@ -1,0 +1,3 @@
+"""One token count for split, reserve and price."""
+
+from __future__ import annotations

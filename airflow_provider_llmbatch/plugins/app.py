@@ -1,0 +1,50 @@
+"""The console's application: pages over what the tasks wrote, behind Airflow's own permissions."""
+
+from __future__ import annotations
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag, requires_authenticated
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.responses import HTMLResponse
+from starlette.status import HTTP_404_NOT_FOUND
+
+from airflow_provider_llmbatch.plugins.pages import missing_page, report_page
+
+#: Pages run no script and load nothing; Airflow's own pages may frame them.
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+router = APIRouter()
+
+
+@router.get(
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/report",
+    dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))],
+)
+def report(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> HTMLResponse:
+    """Show the report of a task instance."""
+    page = report_page(dag_id, run_id, task_id, map_index)
+    if page is None:
+        page = missing_page(dag_id, run_id, task_id, map_index)
+        return HTMLResponse(page, status_code=HTTP_404_NOT_FOUND, headers=PAGE_HEADERS)
+    return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
+def create_app() -> FastAPI:
+    """Build the application; nothing of it answers to anonymous callers."""
+    app = FastAPI(
+        title="LLM batches",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(requires_authenticated())],
+    )
+    app.include_router(router)
+    return app

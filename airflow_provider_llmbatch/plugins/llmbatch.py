@@ -1,0 +1,54 @@
+"""
+The declaration of the console: what Airflow mounts under ``/llmbatch``.
+
+Every process of Airflow loads this module, tasks included, so it imports next to nothing; the
+application behind it is built at its first request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar
+
+from airflow.plugins_manager import AirflowPlugin
+
+#: Path on the API server that the console answers under.
+URL_PREFIX = "/llmbatch"
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LazyApp:
+    """
+    An ASGI application that is built at its first request.
+
+    :param build: makes the application.
+    """
+
+    def __init__(self, build: Callable[[], ASGIApp]) -> None:
+        self._build = build
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on."""
+        if self._app is None:
+            self._app = self._build()
+        await self._app(scope, receive, send)
+
+
+def _build() -> ASGIApp:
+    from airflow_provider_llmbatch.plugins.app import create_app
+
+    return create_app()
+
+
+class LLMBatchPlugin(AirflowPlugin):
+    """Mount the console."""
+
+    name = "llmbatch"
+    fastapi_apps: ClassVar[list[dict[str, Any]]] = [
+        {"name": "llmbatch", "app": LazyApp(_build), "url_prefix": URL_PREFIX}
+    ]

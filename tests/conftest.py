@@ -1,0 +1,68 @@
+"""Airflow reads its home when it is first imported, so this sets one up before any test module is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="llmbatch-tests-"))
+
+for name in [n for n in os.environ if n.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__"))]:
+    del os.environ[name]
+os.environ.update(
+    AIRFLOW_HOME=str(AIRFLOW_HOME),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__API_AUTH__JWT_SECRET="only-for-tests-" + "x" * 64,
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+)
+
+
+def pytest_unconfigure() -> None:
+    """Remove the home of this session."""
+    shutil.rmtree(AIRFLOW_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """Return the directory that Airflow takes for its home during this session."""
+    return AIRFLOW_HOME
+
+
+@pytest.fixture(scope="session")
+def airflow_db(airflow_home: Path) -> Path:
+    """Make Airflow's database, an SQLite file, and return its path."""
+    from airflow.utils.db import initdb
+
+    initdb()
+    return airflow_home / "airflow.db"
+
+
+@pytest.fixture(scope="session")
+def api(airflow_db: Path) -> Iterator[Callable[..., Any]]:
+    """
+    Start Airflow's API application once, with the plugin in it as a deployment loads it.
+
+    Returns ``get(path, role=None)``, which asks as a user of that role and returns the response.
+    """
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    from airflow.api_fastapi.app import cached_app, get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from fastapi.testclient import TestClient
+
+    client = TestClient(cached_app(apps="core"), follow_redirects=False)
+
+    def get(path: str, role: str | None = None) -> Any:
+        headers = {}
+        if role:
+            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="somebody", role=role))
+            headers["Authorization"] = f"Bearer {token}"
+        return client.get(path, headers=headers)
+
+    yield get
+    client.close()

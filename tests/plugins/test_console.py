@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+REPORT = "/llmbatch/dags/billing/runs/manual__2026-11-29T12:00:00+00:00/tasks/dispatch/report"
+
+
+@pytest.fixture
+def results(airflow_home) -> Path:
+    """Return where results lie by default."""
+    return airflow_home / "llmbatch" / "results"
+
+
+@pytest.fixture
+def report_file(results) -> Path:
+    """Leave a report behind as a task does."""
+    path = results / "billing" / "manual__2026-11-29T12%3A00%3A00%2B00%3A00" / "dispatch" / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("<!doctype html><title>Report</title><p>Übersicht</p>", encoding="utf-8")
+    return path
+
+
+def test_nobody_gets_in_without_a_login(api, report_file):
+    assert api(REPORT).status_code == 401
+
+
+@pytest.mark.parametrize("role", ["viewer", "user", "op", "admin"])
+def test_who_may_see_the_task_sees_its_report(api, report_file, role):
+    answer = api(REPORT.replace("+", "%2B"), role)
+    assert answer.status_code == 200
+    assert answer.text == report_file.read_text(encoding="utf-8")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_a_page_runs_no_script_and_loads_nothing(api, report_file):
+    headers = api(REPORT, "viewer").headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:;")
+    assert "script-src" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_mapped_task_has_a_report_for_each_index(api, report_file):
+    mapped = report_file.parent / "2" / "report.html"
+    mapped.parent.mkdir(exist_ok=True)
+    mapped.write_text("the third")
+    assert api(f"{REPORT}?map_index=2", "viewer").text == "the third"
+    assert api(f"{REPORT}?map_index=-1", "viewer").text == report_file.read_text(encoding="utf-8")
+
+
+def test_a_report_nobody_wrote_is_a_clear_404(api, report_file):
+    answer = api(REPORT.replace("billing", "<b>other"), "viewer")
+    assert answer.status_code == 404
+    assert "No report yet" in answer.text
+    assert "&lt;b&gt;other" in answer.text
+    assert "<b>other" not in answer.text
+    assert "content-security-policy" in answer.headers
+
+
+@pytest.mark.parametrize("climbing", ["..", "%2e%2e", "..%2f..", "%2e%2e%2f%2e%2e", "..%5c..", "%00", "/etc"])
+@pytest.mark.parametrize("place", ["dags", "runs", "tasks"])
+def test_no_name_leads_out_of_the_results(api, results, report_file, climbing, place):
+    (results.parent / "report.html").write_text("secret")
+    (results.parent.parent / "report.html").write_text("secret")
+    names = {"dags": "billing", "runs": "r", "tasks": "t"} | {place: climbing}
+    path = "/llmbatch" + "".join(f"/{what}/{name}" for what, name in names.items()) + "/report"
+    answer = api(path, "viewer")
+    assert answer.status_code in (404, 422)
+    assert answer.text != "secret"
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/", "/dags"])
+def test_nothing_else_answers_under_the_prefix(api, path):
+    assert api(f"/llmbatch{path}", "admin").status_code == 404
