@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
@@ -13,7 +14,13 @@ from airflow_provider_llmbatch.engine.results.store import ResultStore
 from airflow_provider_llmbatch.engine.results.where import Where
 from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
 from airflow_provider_llmbatch.engine.summary import Manifest
-from airflow_provider_llmbatch.errors import LLMBatchError
+from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
+
+#: Characters of a reason or an error that a manifest keeps.
+REASON_LENGTH = 500
+
+#: Kind, status and code of a failure.
+_Kind = tuple[str, int | None, str | None]
 
 
 class Account:
@@ -33,6 +40,8 @@ class Account:
         self._limits = limits
         self._observe = observe
         self._latency = LatencyHistogram()
+        self._failures: Counter[_Kind] = Counter()
+        self._examples: dict[_Kind, str] = {}
         self._started_at = job.clocks.wall()
         counts = store.where.counts()
         self._resumed = sum(n for outcome, n in counts.items() if outcome.is_final)
@@ -46,6 +55,9 @@ class Account:
         """Take an event in and pass it on."""
         if isinstance(event, events.ItemDone) and event.call_ms:
             self._latency.add(event.call_ms)
+        elif isinstance(event, events.CallFailed):
+            self._failures[event.kind, event.status, event.code] += 1
+            self._examples.setdefault((event.kind, event.status, event.code), event.message)
         self._observe.on(event)
 
     def close(self, where: Where, limiter: Limiter, stopped: LLMBatchError | None) -> Manifest:
@@ -82,8 +94,16 @@ class Account:
             chunk=self._chunk.number,
             started_at=self._started_at,
             ended_at=now,
-            reason=str(stopped or "")[:500],
+            reason=str(stopped or "")[:REASON_LENGTH],
+            retryable=isinstance(stopped, StoppedError) and stopped.retryable,
+            commonest_error=self._commonest(),
         )
+
+    def _commonest(self) -> str:
+        for kind, count in self._failures.most_common(1):
+            words = " ".join(str(word) for word in kind if word is not None)
+            return f"{count} x {words}: {self._examples[kind]}"[:REASON_LENGTH]
+        return ""
 
 
 def _taken(limiter: Limiter, limits: Scope, seconds: float) -> Mapping[str, float]:
@@ -99,4 +119,6 @@ def _taken(limiter: Limiter, limits: Scope, seconds: float) -> Mapping[str, floa
 
 
 def _allowed(meter: Meter, seconds: float) -> float:
-    return max(1.0, meter.rate * (seconds + meter.burst_s))
+    """Return what the limit allowed meanwhile; a run shorter than the window could take a whole one."""
+    windows = seconds / meter.window_s if meter.window_s else 0.0
+    return meter.capacity * max(1.0, windows)

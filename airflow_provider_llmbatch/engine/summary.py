@@ -109,8 +109,11 @@ class Manifest:
     chunk: int = 0
     started_at: float = 0.0
     ended_at: float = 0.0
-    #: why it stopped, when it did
+    #: why it stopped, when it did, and whether trying again unchanged can help
     reason: str = ""
+    retryable: bool = False
+    #: what most failed calls had in common, and how many there were
+    commonest_error: str = ""
 
     @property
     def good(self) -> int:

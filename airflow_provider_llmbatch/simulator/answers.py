@@ -13,6 +13,7 @@ from airflow_provider_llmbatch.simulator.shapes import json_bytes
 Cut = Literal["before", "after", "half"]
 
 JSON_TYPE = "application/json"
+_GZIP_HEAD_BYTES = 10
 _FILTERED = {
     "message": "The prompt was stopped by the content filter. Change the prompt and try again.",
     "type": None,
@@ -98,6 +99,6 @@ def _error(fault: Fault, authorization: str) -> dict[str, Any]:
 
 
 def _damaged(body: bytes) -> bytes:
-    """Return a gzip stream of ``body`` whose end is garbage."""
+    """Return the head of a gzip stream of ``body`` with garbage behind it."""
     stream = gzip.compress(body)
-    return stream[: len(stream) // 2] + b"\x00" * 16
+    return stream[:_GZIP_HEAD_BYTES] + b"\xff" * (len(stream) - _GZIP_HEAD_BYTES)

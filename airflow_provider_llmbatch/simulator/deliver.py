@@ -43,8 +43,8 @@ async def deliver(request: web.Request, answer: Answer) -> tuple[web.StreamRespo
 async def _drip(stream: web.StreamResponse, answer: Answer) -> None:
     size = max(1, -(-len(answer.body) // DRIP_PIECES))
     for start in range(0, len(answer.body), size):
-        await stream.write(answer.body[start : start + size])
         await asyncio.sleep(answer.drip_s / DRIP_PIECES)
+        await stream.write(answer.body[start : start + size])
     await stream.write_eof()
 
 

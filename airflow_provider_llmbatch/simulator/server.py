@@ -1,5 +1,8 @@
 """
-The simulator as an HTTP server: on its own loop, inside another one, or in a thread.
+The simulator as an HTTP server: on the running loop or in a thread.
+
+``POST /v1/chat/completions`` and ``GET /v1/models`` are OpenAI's; ``/_sim/arrivals``, ``/_sim/stats``,
+``/_sim/limits``, ``/_sim/scenario`` and ``/_sim/reset`` are for whoever rehearses.
 
 .. code-block:: python
 
@@ -28,6 +31,10 @@ from airflow_provider_llmbatch.simulator.settings import SimulatorSettings
 from airflow_provider_llmbatch.simulator.shapes import ApiError
 
 MAX_BODY_BYTES = 64 * 2**20
+#: Connections that may wait to be accepted.
+BACKLOG = 1024
+#: Seconds that open calls are given at the end.
+SHUTDOWN_S = 0.5
 #: What :attr:`.Arrival.status` says when the client went away before the answer.
 CLIENT_LEFT = 499
 #: Parts of OpenAI's API that exist and are not played.
@@ -127,10 +134,12 @@ async def serve(settings: SimulatorSettings, *, clock: Clock | None = None) -> A
     """
     service = Service(settings, count=counter(settings.count_tokens), clock=clock or steady_clock())
     # A call that its client gave up ends at once, so that calls in flight are counted as they are.
-    runner = web.AppRunner(application(service), access_log=None, handler_cancellation=True)
+    runner = web.AppRunner(
+        application(service), access_log=None, handler_cancellation=True, shutdown_timeout=SHUTDOWN_S
+    )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, settings.host, settings.port, backlog=1024, shutdown_timeout=0.5)
+        site = web.TCPSite(runner, settings.host, settings.port, backlog=BACKLOG)
         await site.start()
         port = runner.addresses[0][1]
         yield f"http://{settings.host}:{port}/v1"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from enum import StrEnum
-from typing import Any, Literal
 from random import Random
+from typing import Any, Literal
 
 import jsonschema
 import pytest

@@ -25,6 +25,7 @@ from airflow_provider_llmbatch.engine.items import (
     Advice,
     BadItem,
     Enlarge,
+    Failure,
     Fallback,
     Final,
     Item,
@@ -200,6 +201,8 @@ class Dispatcher:
         advice = advise(tried.seen, tried.headers, history, self._wall())
         if advice is None and isinstance(tried.seen, Reply):
             checked = self._check(tried.seen.text)
+            if checked.problem is not None:
+                self._tell(course, checked.problem, "Final")
             return course.answered(checked, tried.seen, **self._here()), tried.book
         return await self._obey(course, tried, advice)
 
@@ -207,7 +210,10 @@ class Dispatcher:
         self, course: Course, tried: Tried, advice: Advice | None
     ) -> tuple[Result, Callable[[], None]] | None:
         reply = tried.seen if isinstance(tried.seen, Reply) else None
-        self._tell(course, tried, advice)
+        if isinstance(tried.seen, Failure):
+            self._tell(course, tried.seen, type(advice).__name__)
+        elif isinstance(advice, Final):
+            self._tell(course, advice.error, "Final")
         match advice:
             case Final():
                 return course.ended(advice, reply, **self._here()), tried.book
@@ -325,17 +331,14 @@ class Dispatcher:
                 )
             )
 
-    def _tell(self, course: Course, tried: Tried, advice: Advice | None) -> None:
-        failure = tried.seen
-        if isinstance(failure, Reply):
-            return
+    def _tell(self, course: Course, failure: Failure | ItemError, advice: str) -> None:
         self._observe.on(
             events.CallFailed(
                 kind=failure.kind,
                 status=failure.status,
-                code=failure.code or failure.type,
+                code=failure.code,
                 message=failure.message,
-                advice=type(advice).__name__,
+                advice=advice,
                 item_id=course.request.id,
                 attempt=course.calls,
                 endpoint=self._attempts.endpoint.name,

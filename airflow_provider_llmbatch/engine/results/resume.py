@@ -48,6 +48,19 @@ def spent(folder: Folder) -> Decimal:
     return totals.cost.usd
 
 
+def rows_of(folder: Folder, chunk: int, start: int, stop: int) -> Where:
+    """
+    Return where the rows of a chunk lie.
+
+    :raises StoreError: when a part cannot be read.
+    """
+    where = Where(start, stop)
+    for part in files_of(folder, chunk)[0]:
+        with folder.open(str(part)) as file:
+            where.add(part, file)
+    return where
+
+
 def survey(folder: Folder, chunk: int, start: int, stop: int) -> Found:
     """
     Read everything that earlier tries of a chunk have left.
@@ -55,10 +68,7 @@ def survey(folder: Folder, chunk: int, start: int, stop: int) -> Found:
     :raises StoreError: when anything is there that cannot be read.
     """
     parts, ledgers = files_of(folder, chunk)
-    where = Where(start, stop)
-    for part in parts:
-        with folder.open(str(part)) as file:
-            where.add(part, file)
+    where = rows_of(folder, chunk, start, stop)
     totals = Totals()
     for name in ledgers:
         with folder.open(str(name)) as file:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -100,13 +99,17 @@ class ResultStore:
         Readers see the old parts or the new one, and the same rows in both.
         """
         parts, _ = resume.files_of(self.folder, self.answers.chunk)
-        where = _read(self.folder, self.answers, parts)
+        where = self._where()
         number = max((part.n for part in parts if part.fence == COMPACTED), default=-1) + 1
         whole = PartName(self.answers.chunk, COMPACTED, number)
         self.folder.put(str(whole), where.lines(self.folder))
         for part in parts:
             self.folder.remove(str(part))
-        return _read(self.folder, self.answers, [whole])
+        return self._where()
+
+    def _where(self) -> Where:
+        answers = self.answers
+        return resume.rows_of(self.folder, answers.chunk, answers.start, answers.stop)
 
 
 def open_store(folder: Folder, answers: Answers, fence: int, on_existing: OnExisting) -> ResultStore:
@@ -119,7 +122,7 @@ def open_store(folder: Folder, answers: Answers, fence: int, on_existing: OnExis
     :raises ConfigurationError: when another host wrote there, or ``on_existing`` refuses.
     :raises StoreError: when what is there cannot be read.
     """
-    earlier = _earlier(folder, answers.chunk)
+    earlier = read_answers(folder, answers.chunk)
     if earlier is not None:
         _check(folder, earlier, answers, on_existing)
     if earlier is not None and on_existing == "restart":
@@ -154,7 +157,12 @@ def _create(folder: Folder, chunk: int, fence: int) -> tuple[Appender, Appender,
     raise StoreError(f"A thousand tries of chunk {chunk} have files in {folder.uri}; look what starts them.")
 
 
-def _earlier(folder: Folder, chunk: int) -> dict[str, Any] | None:
+def read_answers(folder: Folder, chunk: int) -> dict[str, Any] | None:
+    """
+    Return what the results of a chunk answer; None when there are none.
+
+    :raises StoreError: when that cannot be read.
+    """
     name = names.chunk_file(chunk)
     if name not in folder.names():
         return None
@@ -191,31 +199,3 @@ def _check(folder: Folder, earlier: dict[str, Any], answers: Answers, on_existin
             f"{', '.join(changed) or 'rows or params'}). Use another result_path, or on_existing='restart' "
             "to pay for all items again."
         )
-
-
-def _read(folder: Folder, answers: Answers, parts: list[PartName]) -> Where:
-    where = Where(answers.start, answers.stop)
-    for part in parts:
-        with folder.open(str(part)) as file:
-            where.add(part, file)
-    return where
-
-
-def read_all(folder: Folder) -> Iterator[bytes]:
-    """
-    Yield every item's row of a result folder, as lines, in index order.
-
-    :raises StoreError: when a file cannot be read.
-    :raises InputError: when there are no results.
-    """
-    chunks = sorted(chunk for chunk in map(names.chunk_of, folder.names()) if chunk is not None)
-    if not chunks:
-        raise InputError(f"There are no results in {folder.uri}.")
-    for chunk in chunks:
-        earlier = _earlier(folder, chunk) or {}
-        parts, _ = resume.files_of(folder, chunk)
-        where = Where(earlier["start"], earlier["stop"])
-        for part in parts:
-            with folder.open(str(part)) as file:
-                where.add(part, file)
-        yield from where.lines(folder)

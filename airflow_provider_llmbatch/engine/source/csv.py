@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from airflow_provider_llmbatch.engine.source.memory import row_of
 from airflow_provider_llmbatch.engine.source.parse import bad_item
@@ -12,6 +14,9 @@ from airflow_provider_llmbatch.engine.source.row import MAX_ROW_BYTES, OpenFile,
 from airflow_provider_llmbatch.engine.source.strict import RowProblem
 from airflow_provider_llmbatch.engine.source.table import Columns
 from airflow_provider_llmbatch.errors import InputError
+
+#: What the decoder leaves of a byte that is not UTF-8.
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 class CsvSource:
@@ -33,9 +38,7 @@ class CsvSource:
         del offset  # quoted line breaks make it necessary to read from the start
         # the module's own limit of 128 KiB a cell is too small for documents, and it has no other home
         csv.field_size_limit(max(csv.field_size_limit(), self._limit))
-        with self._open() as file:
-            # bytes that are not UTF-8 come through as half surrogates, so that only their row is bad
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        with self._open() as file, _as_text(file) as text:
             for index, (line, columns, cells) in enumerate(self._records(text)):
                 if stop is not None and index >= stop:
                     return
@@ -68,7 +71,7 @@ class CsvSource:
 
     def _row(self, columns: Columns, cells: list[str], index: int, where: str) -> Row:
         try:
-            if any(not cell.isascii() and _is_not_utf8(cell) for cell in cells):
+            if any(not cell.isascii() and _NOT_UTF8.search(cell) for cell in cells):
                 raise RowProblem("is not UTF-8; save the file as UTF-8")
             values = columns.values(cells)
         except RowProblem as problem:
@@ -77,5 +80,6 @@ class CsvSource:
         return row_of(values, index, where, self._limit)
 
 
-def _is_not_utf8(cell: str) -> bool:
-    return any("\udc80" <= character <= "\udcff" for character in cell)
+def _as_text(file: BinaryIO) -> io.TextIOWrapper:
+    """Decode; bytes that are not UTF-8 come through as half surrogates, so that only their row is bad."""
+    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")

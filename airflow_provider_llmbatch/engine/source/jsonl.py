@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from airflow_provider_llmbatch.engine.items import BadItem, Item
 from airflow_provider_llmbatch.engine.source.parse import bad_item, to_item
@@ -37,8 +37,10 @@ class JsonlSource:
             yield from self._skipping(start, stop)
             return
         index = start
-        with self._open() as file:
-            for number, (begin, line) in enumerate(self._lines(file, offset), start=1):
+        # fsspec's files read a line without a limit; the standard reader keeps to one
+        with self._open() as file, io.BufferedReader(file, _BUFFER_BYTES) as reader:  # type: ignore[type-var]
+            reader.seek(offset)
+            for number, (begin, line) in enumerate(self._lines(reader, offset), start=1):
                 if stop is not None and index >= stop:
                     return
                 if not line or line.isspace():
@@ -53,11 +55,8 @@ class JsonlSource:
             if row.item.index >= start:
                 yield row
 
-    def _lines(self, file: BinaryIO, offset: int) -> Iterator[tuple[int, bytes]]:
+    def _lines(self, reader: io.BufferedReader[Any], offset: int) -> Iterator[tuple[int, bytes]]:
         """Yield where each line begins and its content; of a line over the limit one byte too much."""
-        file.seek(offset)
-        # fsspec's files read a line without a limit; the standard reader keeps to one
-        reader = io.BufferedReader(file, _BUFFER_BYTES)  # type: ignore[type-var]
         while line := reader.readline(self._limit + 1):
             begin = offset
             offset += len(line)

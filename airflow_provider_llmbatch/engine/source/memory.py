@@ -23,6 +23,10 @@ class MemorySource:
     uri = "rows"
 
     def __init__(self, values: Sequence[Mapping[str, Json]], *, max_row_bytes: int = MAX_ROW_BYTES) -> None:
+        if isinstance(values, Mapping) or not isinstance(values, Sequence):
+            raise InputError(
+                f"The source is a {type(values).__name__}; give a path, a URL or a list of rows."
+            )
         if not values:
             raise InputError("The source is an empty list of rows; give at least one item.")
         self._values = values

@@ -46,7 +46,10 @@ class Columns:
                 f"'metadata' as JSON, or rename '{payloads[0]}' if it is a variable of the prompt template."
             )
         if not payloads and not self._variables:
-            return f"has only {listed(self._header)}; add a column 'prompt', or one for each prompt variable."
+            return (
+                f"has {listed(self._header) or 'no column'} and nothing to send; add a column 'prompt', or "
+                "one for each variable of the prompt template."
+            )
         return None
 
     def values(self, cells: Sequence[Json]) -> dict[str, Json]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from airflow_provider_llmbatch.engine.items import Cost, Usage
 from airflow_provider_llmbatch.engine.summary import Estimate, Plan
+
+if TYPE_CHECKING:
+    from airflow_provider_llmbatch.engine.connection import LimitRule
 
 #: Share of the reserved output that a reply is expected to use when nothing better is known.
 EXPECTED_SHARE = 0.5
@@ -15,35 +18,10 @@ EXPECTED_SHARE = 0.5
 _DAY_S = 86_400.0
 
 
-class Limits(Protocol):
-    """The limits of one account; None means not limited."""
-
-    @property
-    def requests_per_minute(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def tokens_per_minute(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def requests_per_day(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def tokens_per_day(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def max_in_flight(self) -> int | None: ...  # noqa: D102
-
-    @property
-    def window_s(self) -> float: ...  # noqa: D102
-
-    @property
-    def counts(self) -> str: ...  # noqa: D102
-
-
 def estimate(
     plan: Plan,
     *,
-    limits: Sequence[Limits] = (),
+    limits: Sequence[LimitRule] = (),
     cost: Callable[[Usage], Cost] | None = None,
     output_per_item: int | None = None,
     latency_s: float | None = None,
@@ -72,13 +50,13 @@ def estimate(
     )
 
 
-def explain(plan: Plan, limits: Sequence[Limits]) -> str:
+def explain(plan: Plan, limits: Sequence[LimitRule]) -> str:
     """Return in a sentence or two how long the plan takes and why, and what would make it faster."""
     seconds, binds = plan.estimate.seconds, plan.estimate.binds
     if not binds:
         return "No limit slows this down."
     amount = _sum(limits, binds)
-    said = f"At the limits this takes about {_duration(seconds)}: {binds} binds, at {amount:,}."
+    said = f"At the limits this takes about {_duration(seconds)}: {binds} binds, at {amount or 0:,}."
     if binds.startswith("tokens") and _reserved_counts(limits) and plan.output_tokens > plan.prompt_tokens:
         total = plan.prompt_tokens + plan.output_tokens
         said += (
@@ -89,7 +67,7 @@ def explain(plan: Plan, limits: Sequence[Limits]) -> str:
 
 
 def _durations(
-    plan: Plan, limits: Sequence[Limits], expected: int, latency_s: float | None
+    plan: Plan, limits: Sequence[LimitRule], expected: int, latency_s: float | None
 ) -> dict[str, float]:
     requests = plan.items - plan.bad_items
     output = plan.output_tokens if _reserved_counts(limits) else expected
@@ -107,13 +85,13 @@ def _durations(
     return durations
 
 
-def _sum(limits: Sequence[Limits], name: str) -> int | None:
+def _sum(limits: Sequence[LimitRule], name: str) -> int | None:
     """Add a limit up over the accounts; one account without it makes it no limit."""
     amounts = [getattr(limit, name) for limit in limits]
     return None if not amounts or None in amounts else sum(amounts)
 
 
-def _reserved_counts(limits: Sequence[Limits]) -> bool:
+def _reserved_counts(limits: Sequence[LimitRule]) -> bool:
     return any(limit.counts == "reserved" for limit in limits)
 
 

@@ -1,0 +1,59 @@
+# All it takes is make and Python 3.11 or newer: each target sets up .venv when pyproject.toml has changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench format
+
+OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c '$(OLD_ENOUGH)' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# A set of versions that is known to work; empty takes the newest of everything.
+CONSTRAINTS ?= constraints/airflow-3.3.txt
+INSTALL := install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+# Further arguments for pytest: make test ARGS="-m 'not slow'"
+ARGS ?=
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
+
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@echo "setup: installing into $(VENV)"
+	@test -n "$(PYTHON)" || { echo "setup: FAILED, no Python 3.11 or newer was found; set PYTHON="; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv \
+		|| echo "setup: no uv to be had, pip does its work"
+	@{ test -x $(BIN)/uv && $(BIN)/uv pip $(INSTALL) --python $(BIN)/python; } \
+		|| $(BIN)/python -m pip --disable-pip-version-check $(INSTALL) \
+		|| { echo "setup: FAILED"; exit 1; }
+	@touch $@
+
+demo: $(STAMP) ## a batch against a simulated service, from split to report
+	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo $(ARGS) || { echo "demo: FAILED"; exit 1; }
+	@echo "demo: ok"
+
+test: $(STAMP) ## run the tests
+	@echo "test: pytest $(ARGS)"
+	@$(BIN)/python -m pytest $(ARGS) | tee $(VENV)/test.log || { echo "test: FAILED"; exit 1; }
+	@echo "test: ok, $$(tail -n 1 $(VENV)/test.log | tr -d '=' | xargs)"
+
+check: $(STAMP) ## format, lint, types, architecture
+	@echo "check: ruff format" && $(BIN)/ruff format --check --quiet . || { echo "check: FAILED, run make format"; exit 1; }
+	@echo "check: ruff check" && $(BIN)/ruff check --quiet . || { echo "check: FAILED"; exit 1; }
+	@echo "check: mypy" && $(BIN)/mypy --no-error-summary || { echo "check: FAILED"; exit 1; }
+	@echo "check: architecture" && $(BIN)/python -m pytest --quiet --no-header tests/test_architecture.py \
+		|| { echo "check: FAILED"; exit 1; }
+	@echo "check: ok, format, lint, types and architecture"
+
+bench: $(STAMP) ## run the benchmarks
+	@echo "bench: python -m tests.benchmarks $(ARGS)"
+	@$(BIN)/python -m tests.benchmarks $(ARGS) || { echo "bench: FAILED"; exit 1; }
+	@echo "bench: ok"
+
+format: $(STAMP) ## put the code into its form
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@echo "format: ok"

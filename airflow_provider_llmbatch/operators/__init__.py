@@ -1,0 +1,3 @@
+"""Operators: one thin class per step of the engine."""
+
+from __future__ import annotations

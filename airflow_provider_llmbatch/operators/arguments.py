@@ -1,0 +1,194 @@
+"""
+From an operator's arguments to the engine's values.
+
+Templates turn numbers into texts, so every number is read here, with an error that names the argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow_provider_llmbatch.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_llmbatch.engine.items import RunRef
+    from airflow_provider_llmbatch.engine.prompt import Prompt
+    from airflow_provider_llmbatch.settings import Settings
+
+#: What a template gives for an argument that is not set.
+_NOTHING = (None, "", "None", "null")
+
+
+def whole_number(name: str, value: Any, *, least: int = 1) -> int:
+    """
+    Read a whole number.
+
+    :raises ConfigurationError: when it is none, or below ``least``.
+    """
+    try:
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError
+        number = int(value)
+    except (TypeError, ValueError):
+        number = least - 1
+    if number < least:
+        raise ConfigurationError(f"{name} is {value!r}; give a whole number from {least}.")
+    return number
+
+
+def optional_whole_number(name: str, value: Any, *, least: int = 1) -> int | None:
+    """Read a whole number that may be left out."""
+    return None if value in _NOTHING else whole_number(name, value, least=least)
+
+
+def share(name: str, value: Any) -> float:
+    """
+    Read a share from 0 to 1.
+
+    :raises ConfigurationError: when it is none.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if not 0.0 <= number <= 1.0:
+        raise ConfigurationError(f"{name} is {value!r}; give a number from 0 to 1, such as 0.1 for 10 %.")
+    return number
+
+
+def seconds(name: str, value: Any) -> float:
+    """
+    Read a positive number of seconds.
+
+    :raises ConfigurationError: when it is none.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise ConfigurationError(f"{name} is {value!r}; give a number of seconds above 0.")
+    return number
+
+
+def dollars(name: str, value: Any) -> Decimal | None:
+    """
+    Read an amount of US dollars that may be left out.
+
+    :raises ConfigurationError: when it is no positive amount.
+    """
+    if value in _NOTHING:
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        amount = Decimal(0)
+    if not amount.is_finite() or amount <= 0:
+        raise ConfigurationError(
+            f"{name} is {value!r}; give US dollars above 0, such as 2.50, or leave it out."
+        )
+    return amount
+
+
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """
+    Read a JSON object, as such or as a template has written it.
+
+    :raises ConfigurationError: when it is none.
+    """
+    if value in _NOTHING:
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} is no mapping; give an object such as {{'temperature': 0}}.")
+    return value
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """
+    Read one of a few words.
+
+    :raises ConfigurationError: when it is none of them.
+    """
+    if value not in choices:
+        raise ConfigurationError(f"{name} is {value!r}; set it to one of {', '.join(choices)}.")
+    return value
+
+
+def run_ref(context: Context) -> RunRef:
+    """Return where results are made."""
+    from airflow_provider_llmbatch.engine.items import RunRef
+
+    instance = context["ti"]
+    return RunRef(
+        dag=instance.dag_id,
+        run=instance.run_id,
+        task=instance.task_id,
+        map_index=-1 if instance.map_index is None else instance.map_index,
+        try_number=instance.try_number,
+    )
+
+
+def dag_folder(context: Context) -> Path:
+    """Return the folder of the DAG file, wherever this worker has put its bundle."""
+    dag = context.get("dag")
+    location = getattr(dag, "fileloc", None)
+    return Path(location).resolve().parent if location else Path.cwd()
+
+
+def prompt_of(value: Any, context: Context, settings: Settings) -> Prompt:
+    """
+    Find a prompt: ``name@version`` beside the DAG file or under ``prompts_path``, or one written out.
+
+    :param value: the name, or a mapping with ``system`` and optionally ``user``.
+    :raises ConfigurationError: for anything else.
+    :raises InputError: when there is no such prompt.
+    """
+    from airflow_provider_llmbatch.engine.prompt import inline_prompt, load_prompt
+
+    if isinstance(value, Mapping) and "system" in value and set(value) <= {"system", "user"}:
+        return inline_prompt(str(value["system"]), value.get("user"))
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(
+            f"prompt is {type(value).__name__} {str(value)[:60]!r}; give 'name@version', or a mapping with "
+            "'system' and optionally 'user'."
+        )
+    folders = [dag_folder(context) / "prompts"]
+    if settings.prompts_path is not None:
+        folders.append(settings.prompts_path)
+    return load_prompt(value, folders)
+
+
+def source_location(value: str | os.PathLike[str], context: Context) -> str:
+    """Return a path as it is, relative ones seen from the DAG file's folder."""
+    text = os.fspath(value)
+    if "://" in text or os.path.isabs(text):
+        return text
+    return str(dag_folder(context) / text)
+
+
+def result_location(value: str | None, context: Context, settings: Settings, *, apart: bool) -> str:
+    """
+    Return where results go: as given, or a folder of this task in this run.
+
+    :param apart: whether each mapped instance needs a folder of its own.
+    """
+    if value:
+        return value
+    ref = run_ref(context)
+    parts = [ref.dag, ref.run, ref.task]
+    if apart and ref.map_index >= 0:
+        parts.append(str(ref.map_index))
+    return "/".join([settings.results_path, *(quote(part, safe="") for part in parts)])

@@ -1,0 +1,213 @@
+"""Dispatch: send the items, and store a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError
+from airflow_provider_llmbatch.operators import arguments, surroundings
+from airflow_provider_llmbatch.operators.batch import job_of, read_plan
+from airflow_provider_llmbatch.operators.bridge import Bridge
+from airflow_provider_llmbatch.operators.fate import decided, judge
+from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_llmbatch.engine.items import Chunk
+    from airflow_provider_llmbatch.engine.job import Job
+    from airflow_provider_llmbatch.engine.summary import Manifest
+    from airflow_provider_llmbatch.settings import Settings
+
+#: Calls per item that count as tries.
+MAX_ATTEMPTS = 5
+#: Share of items that may end badly before the task fails.
+MAX_FAILED = 0.1
+#: Finished items that all fail in one way before nothing more is sent.
+FAIL_FAST = 20
+
+_ON_EXISTING = ("resume", "restart", "fail")
+
+
+class LLMBatchDispatchOperator(BaseOperator):
+    """
+    Send a chunk of items, or a whole source, and return the manifest.
+
+    A retry, and a cleared task, go on where the last try ended: finished items are not sent again.
+
+    :param chunk: a descriptor from :class:`.split.LLMBatchSplitOperator`, usually by ``.expand(chunk=…)``.
+    :param source: instead of a chunk: a path or URL (JSONL, CSV, Parquet), or a list of rows.
+    :param prompt: ``name@version``, or a mapping with ``system`` and optionally ``user``.
+    :param llm_conn_id: connection of type ``llmbatch`` (``openai`` and ``pydanticai`` work as well).
+    :param model: model to ask; the connection's when left out.
+    :param output_type: what a reply must be: a pydantic model or a path to one (``package.module:Model``),
+        or a JSON schema; the prompt's ``output_schema`` when left out.
+    :param result_path: folder of the results; one per task and run below ``[llmbatch] results_path`` when
+        left out.
+    :param model_params: request parameters, such as ``{"max_tokens": 200}``, over those of the prompt.
+    :param max_attempts: calls per item that count as tries; being throttled does not.
+    :param budget_usd: most US dollars for all chunks of this task in this run; the rest stays unsent.
+    :param sample: only the first so many items.
+    :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
+    :param fail_fast: stop when the first so many finished items all failed in one way; 0 never does.
+    :param max_wait: seconds an item may wait for limits and retries; ``[llmbatch] max_wait`` when left out.
+    :param on_existing: what to do with results that are there: ``resume``, ``restart`` (pay again), ``fail``.
+    """
+
+    template_fields: Sequence[str] = (
+        "chunk",
+        "source",
+        "prompt",
+        "llm_conn_id",
+        "model",
+        "result_path",
+        "model_params",
+        "max_attempts",
+        "budget_usd",
+        "sample",
+        "max_failed",
+        "fail_fast",
+        "max_wait",
+        "on_existing",
+    )
+    operator_extra_links = (LLMBatchReportLink(),)
+    ui_color = "#e8f0e4"
+
+    def __init__(
+        self,
+        *,
+        prompt: str | Mapping[str, str],
+        chunk: Mapping[str, Any] | None = None,
+        source: str | Sequence[Mapping[str, Any]] | None = None,
+        llm_conn_id: str = "llmbatch_default",
+        model: str | None = None,
+        output_type: Any = None,
+        result_path: str | None = None,
+        model_params: Mapping[str, Any] | None = None,
+        max_attempts: int | str = MAX_ATTEMPTS,
+        budget_usd: Decimal | float | str | None = None,
+        sample: int | str | None = None,
+        max_failed: float | str = MAX_FAILED,
+        fail_fast: int | str = FAIL_FAST,
+        max_wait: float | str | None = None,
+        on_existing: Literal["resume", "restart", "fail"] = "resume",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.prompt = prompt
+        self.chunk = chunk
+        self.source = source
+        self.llm_conn_id = llm_conn_id
+        self.model = model
+        self.output_type = output_type
+        self.result_path = result_path
+        self.model_params = model_params
+        self.max_attempts = max_attempts
+        self.budget_usd = budget_usd
+        self.sample = sample
+        self.max_failed = max_failed
+        self.fail_fast = fail_fast
+        self.max_wait = max_wait
+        self.on_existing = on_existing
+        self._bridge: Bridge[Manifest] | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Dispatch, and return the manifest."""
+        with decided():
+            return self._dispatch(context)
+
+    def on_kill(self) -> None:
+        """End in good order: what is paid is stored already."""
+        if self._bridge is not None:
+            self._bridge.cancel()
+
+    def _dispatch(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_llmbatch.engine.run import whole
+        from airflow_provider_llmbatch.settings import load_settings
+
+        settings = load_settings()
+        push_report_link(context)
+        if self.chunk:
+            job, chunk = self._planned(context, settings)
+        else:
+            job = self._job(context, settings, self._rows())
+            chunk = whole(job)
+        manifest = self._run(job, chunk, settings)
+        value = manifest.to_json()
+        try:
+            judge(manifest, job.max_failed)
+        except Exception:
+            # Reports and reviews that follow a failure need the manifest too.
+            context["ti"].xcom_push(key="return_value", value=value)
+            raise
+        return value
+
+    def _rows(self) -> str | Sequence[Mapping[str, Any]]:
+        if not self.source:
+            raise ConfigurationError(
+                "Neither chunk nor source is set; give a path, a list of rows, or a chunk of a split task."
+            )
+        return self.source if isinstance(self.source, str) else list(self.source)
+
+    def _planned(self, context: Context, settings: Settings) -> tuple[Job, Chunk]:
+        plan = read_plan(self.chunk)
+        job = self._job(context, settings, plan.source)
+        number = int((self.chunk or {})["chunk"])
+        if plan.prompt != job.prompt.ref or plan.model != job.model:
+            raise InputError(
+                f"The plan was made for {plan.prompt} ({plan.prompt.sha[:12]}) and model {plan.model!r}, this task "
+                f"has {job.prompt.ref} ({job.prompt.ref.sha[:12]}) and {job.model!r}. Nothing was sent; clear "
+                "the split task as well."
+            )
+        return job, plan.chunks[number]
+
+    def _job(self, context: Context, settings: Settings, source: str | Sequence[Mapping[str, Any]]) -> Job:
+        from airflow_provider_llmbatch.engine.dispatch.dispatcher import Policy
+
+        result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
+        if "://" not in result_path:
+            surroundings.refuse_other_hosts(settings, f"The result path {result_path}")
+        wait = settings.max_wait if self.max_wait in (None, "", "None") else self.max_wait
+        return job_of(
+            context,
+            settings,
+            source=source,
+            prompt=self.prompt,
+            llm_conn_id=self.llm_conn_id,
+            model=self.model,
+            output_type=self.output_type,
+            model_params=self.model_params,
+            result_path=result_path,
+            sample=None if self.chunk else self.sample,
+            max_failed=self.max_failed,
+            budget_usd=arguments.dollars("budget_usd", self.budget_usd),
+            on_existing=arguments.choice("on_existing", self.on_existing, _ON_EXISTING),
+            policy=Policy(
+                max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
+                max_wait_s=arguments.seconds("max_wait", wait),
+                fail_fast=arguments.whole_number("fail_fast", self.fail_fast, least=0),
+            ),
+        )
+
+    def _run(self, job: Job, chunk: Chunk, settings: Settings) -> Manifest:
+        from airflow_provider_llmbatch.engine.observe.events import Fanout
+        from airflow_provider_llmbatch.engine.observe.log import LogObserver
+        from airflow_provider_llmbatch.engine.run import run
+
+        if self.retries == 0:
+            self.log.warning("retries is 0: a killed worker ends this task. Set retries, so that it goes on.")
+
+        async def main() -> Manifest:
+            state = surroundings.open_state(settings)
+            try:
+                observe = Fanout([LogObserver(self.log, total=chunk.items, now=job.clocks.now)])
+                return await run(job, chunk, state=state, observe=observe, note=self.log.info)
+            finally:
+                await state.close()
+
+        self._bridge = Bridge()
+        return self._bridge.run(main)

@@ -1,0 +1,112 @@
+"""Report: what a batch did and what it cost, against its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_llmbatch.errors import InputError
+from airflow_provider_llmbatch.operators import arguments
+from airflow_provider_llmbatch.operators.batch import read_plan
+from airflow_provider_llmbatch.operators.fate import decided
+from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_llmbatch.engine.items import Result
+    from airflow_provider_llmbatch.engine.summary import Manifest, Plan
+
+MARKDOWN_FILE = "report.md"
+HTML_FILE = "report.html"
+
+
+class LLMBatchReportOperator(BaseOperator):
+    """
+    Add manifests up to a report in Markdown and HTML; returns its sums and where it lies.
+
+    :param manifests: what dispatch tasks returned: one manifest, or those of all mapped instances.
+    :param plan: what the split task returned, to hold the result against.
+    :param title: heads the report.
+    :param result_path: folder of the report; one per task and run when left out.
+    """
+
+    template_fields: Sequence[str] = ("manifests", "plan", "title", "result_path")
+    operator_extra_links = (LLMBatchReportLink(),)
+    ui_color = "#f0ece4"
+
+    def __init__(
+        self,
+        *,
+        manifests: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        plan: Sequence[Mapping[str, Any]] | None = None,
+        title: str = "{{ dag.dag_id }} · {{ run_id }}",
+        result_path: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.manifests = manifests
+        self.plan = plan
+        self.title = title
+        self.result_path = result_path
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Write the report, and return its sums."""
+        with decided():
+            return self._report(context)
+
+    def _report(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_llmbatch.engine.report.html import to_html
+        from airflow_provider_llmbatch.engine.report.markdown import to_markdown
+        from airflow_provider_llmbatch.engine.report.merge import merge
+        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.settings import load_settings
+
+        push_report_link(context)
+        manifests = list(self._manifests())
+        report = merge(manifests, plan=self._plan(), results=_failed(manifests), title=str(self.title))
+        folder = open_folder(
+            arguments.result_location(self.result_path, context, load_settings(), apart=True)
+        )
+        markdown = to_markdown(report)
+        folder.put(MARKDOWN_FILE, iter([markdown.encode()]), replace=True)
+        folder.put(HTML_FILE, iter([to_html(report).encode()]), replace=True)
+        self.log.info("Report:\n%s", markdown)
+        return {
+            "html": f"{folder.uri}/{HTML_FILE}",
+            "markdown": f"{folder.uri}/{MARKDOWN_FILE}",
+            "items": report.items,
+            "counts": {str(outcome): n for outcome, n in report.counts.items()},
+            "tokens": report.usage.total,
+            "usd": None if report.cost.unpriced else format(report.cost.usd, "f"),
+            "possible_double_paid": report.possible_double_paid,
+        }
+
+    def _manifests(self) -> Iterator[Manifest]:
+        from airflow_provider_llmbatch.engine.summary import Manifest
+
+        given: Any = [self.manifests] if isinstance(self.manifests, Mapping) else self.manifests
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise InputError(
+                f"manifests is {type(given).__name__}; give what dispatch tasks return: dispatch.output."
+            )
+        for manifest in given:
+            yield Manifest.from_json(manifest)
+
+    def _plan(self) -> Plan | None:
+        if not self.plan:
+            return None
+        return read_plan(self.plan[0] if not isinstance(self.plan, Mapping) else self.plan)
+
+
+def _failed(manifests: Sequence[Manifest]) -> Iterator[Result]:
+    """Yield the failed rows of all folders, as long as somebody reads them."""
+    from airflow_provider_llmbatch.engine.items import Outcome
+    from airflow_provider_llmbatch.engine.results.folder import open_folder
+    from airflow_provider_llmbatch.engine.results.read import results
+
+    bad = [outcome for outcome in Outcome if not outcome.is_good]
+    for path in dict.fromkeys(manifest.result_path for manifest in manifests):
+        yield from results(open_folder(path), keep=bad)

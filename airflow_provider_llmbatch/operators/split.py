@@ -1,0 +1,162 @@
+"""Split: cut a source into chunks by a token budget, and say what they will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_llmbatch.errors import ConfigurationError
+from airflow_provider_llmbatch.operators import arguments, surroundings
+from airflow_provider_llmbatch.operators.batch import ITEMS_FILE, item_lines, job_of, write_plan
+from airflow_provider_llmbatch.operators.dispatch import MAX_FAILED
+from airflow_provider_llmbatch.operators.fate import decided
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_llmbatch.engine.job import Job
+    from airflow_provider_llmbatch.engine.results.folder import Folder
+    from airflow_provider_llmbatch.engine.summary import Plan
+
+#: Tokens of a chunk, in and out.
+TOKEN_BUDGET = 500_000
+MAX_CHUNKS = 16
+
+Strategy = Literal["sequential", "balanced"]
+
+
+class LLMBatchSplitOperator(BaseOperator):
+    """
+    Cut a source into chunks and return a descriptor of each, for the dispatch operator's ``expand(chunk=…)``.
+
+    Nothing is sent. The plan (items, tokens, money, time at the limits) is logged and stored as
+    ``plan.json``; prompt, model and params must be those of the dispatch task.
+
+    :param source: path or URL (JSONL, CSV, Parquet), or a list of rows.
+    :param prompt: ``name@version``, or a mapping with ``system`` and optionally ``user``.
+    :param llm_conn_id: connection of type ``llmbatch``; it knows limits and prices.
+    :param model: model that will be asked; the connection's when left out.
+    :param token_budget: tokens of a chunk, in and out.
+    :param max_chunks: most chunks, and so mapped tasks; the token budget is raised to keep to it.
+    :param strategy: ``sequential`` fills one chunk after the other, ``balanced`` makes them alike.
+    :param output_type: as for the dispatch task; its schema is part of every request.
+    :param model_params: as for the dispatch task; ``max_tokens`` decides what is reserved.
+    :param sample: only the first so many items.
+    :param max_failed: share of the rows, from 0 to 1, that may be broken.
+    :param result_path: folder of the plan; one per task and run when left out.
+    """
+
+    template_fields: Sequence[str] = (
+        "source",
+        "prompt",
+        "llm_conn_id",
+        "model",
+        "token_budget",
+        "max_chunks",
+        "strategy",
+        "model_params",
+        "sample",
+        "max_failed",
+        "result_path",
+    )
+    ui_color = "#e4ecf0"
+
+    def __init__(
+        self,
+        *,
+        source: str | Sequence[Mapping[str, Any]],
+        prompt: str | Mapping[str, str],
+        llm_conn_id: str = "llmbatch_default",
+        model: str | None = None,
+        token_budget: int | str = TOKEN_BUDGET,
+        max_chunks: int | str = MAX_CHUNKS,
+        strategy: Strategy = "sequential",
+        output_type: Any = None,
+        model_params: Mapping[str, Any] | None = None,
+        sample: int | str | None = None,
+        max_failed: float | str = MAX_FAILED,
+        result_path: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.source = source
+        self.prompt = prompt
+        self.llm_conn_id = llm_conn_id
+        self.model = model
+        self.token_budget = token_budget
+        self.max_chunks = max_chunks
+        self.strategy = strategy
+        self.output_type = output_type
+        self.model_params = model_params
+        self.sample = sample
+        self.max_failed = max_failed
+        self.result_path = result_path
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Split, and return the chunk descriptors."""
+        with decided():
+            return self._split(context)
+
+    def _split(self, context: Context) -> list[dict[str, Any]]:
+        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.engine.run import plan
+        from airflow_provider_llmbatch.settings import load_settings
+
+        settings = load_settings()
+        path = arguments.result_location(self.result_path, context, settings, apart=True)
+        if "://" not in path:
+            surroundings.refuse_other_hosts(settings, f"The plan's path {path}")
+        folder = open_folder(path)
+        job = job_of(
+            context,
+            settings,
+            source=self._source(folder),
+            prompt=self.prompt,
+            llm_conn_id=self.llm_conn_id,
+            model=self.model,
+            output_type=self.output_type,
+            model_params=self.model_params,
+            result_path=path,
+            sample=self.sample,
+            max_failed=self.max_failed,
+        )
+        drawn = plan(
+            job,
+            token_budget=arguments.whole_number("token_budget", self.token_budget),
+            max_chunks=arguments.whole_number("max_chunks", self.max_chunks),
+            strategy=arguments.choice("strategy", self.strategy, get_args(Strategy)),
+            note=self.log.info,
+        )
+        self._tell(job, drawn)
+        return write_plan(folder, drawn)
+
+    def _source(self, folder: Folder) -> str:
+        """Return where the items lie; rows that came by XCom are stored, so that every chunk finds them."""
+        if not self.source:
+            raise ConfigurationError("source is empty; give a path or URL, or a list of rows.")
+        if isinstance(self.source, str):
+            return self.source
+        folder.put(ITEMS_FILE, item_lines(self.source), replace=True)
+        return f"{folder.uri}/{ITEMS_FILE}"
+
+    def _tell(self, job: Job, drawn: Plan) -> None:
+        from airflow_provider_llmbatch.engine.split import explain
+
+        money = drawn.estimate
+        usd = (
+            "unpriced"
+            if money.usd is None
+            else f"${money.usd:.4f} (${money.usd_low:.4f} to ${money.usd_high:.4f})"
+        )
+        self.log.info(
+            "%s items in %s chunks, %s of them no items; %s tokens in, %s reserved for output; %s. %s",
+            f"{drawn.items:,}",
+            len(drawn.chunks),
+            drawn.bad_items,
+            f"{drawn.prompt_tokens:,}",
+            f"{drawn.output_tokens:,}",
+            usd,
+            explain(drawn, [job.limits]),
+        )

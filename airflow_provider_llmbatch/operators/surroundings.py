@@ -1,0 +1,57 @@
+"""What surrounds a task: its state store, its host, the executor."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from airflow_provider_llmbatch.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_llmbatch.engine.state.protocols import State
+    from airflow_provider_llmbatch.settings import Settings
+
+#: Executors whose tasks all run on the scheduler's host.
+_LOCAL = ("LocalExecutor", "SequentialExecutor")
+
+
+def open_state(settings: Settings) -> State:
+    """
+    Open the state that ``[llmbatch] state_url`` names.
+
+    :raises ConfigurationError: for a store that cannot be used here.
+    """
+    from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+
+    scheme, _, rest = settings.state_url.partition("://")
+    if scheme != "sqlite":
+        raise ConfigurationError(
+            f"[llmbatch] state_url has the scheme {scheme!r}, which this version does not read; use sqlite."
+        )
+    refuse_other_hosts(settings, "State in a SQLite file")
+    return SqliteState("/" + rest.lstrip("/"), host="" if settings.single_host else host_of(settings))
+
+
+def host_of(settings: Settings) -> str:
+    """Return this host's name, or ``""`` where files may be written from any host."""
+    return "" if settings.single_host or settings.shared_filesystem else socket.gethostname()
+
+
+def refuse_other_hosts(settings: Settings, what: str) -> None:
+    """
+    Refuse what lies on one host's disk when tasks may run on several.
+
+    :raises ConfigurationError: naming what to set.
+    """
+    if settings.single_host or settings.shared_filesystem:
+        return
+    from airflow.sdk import conf
+
+    executors = [name.rpartition(".")[2].rpartition(":")[2] for name in conf.getlist("core", "executor")]
+    remote = [name for name in executors if name not in _LOCAL]
+    if remote:
+        raise ConfigurationError(
+            f"{what} serves one host, but the executor is {', '.join(remote)}. Set [llmbatch] state_url and "
+            "results_path to stores that all workers reach, or say single_host (all workers on one machine) "
+            "or shared_filesystem (the paths lie on a disk that all share)."
+        )
