@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench format
+.PHONY: help demo test check bench format lock
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -12,9 +12,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# A set of versions that is known to work; empty takes the newest of everything.
+# A set of versions that is known to work; empty takes the newest of everything. For the oldest Airflow:
+# make test VENV=build/airflow-3.2 CONSTRAINTS=constraints/airflow-3.2.txt
 CONSTRAINTS ?= constraints/airflow-3.3.txt
 INSTALL := install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+# Trust what the machine trusts, as pip does.
+export UV_SYSTEM_CERTS := 1
 # Further arguments for pytest: make test ARGS="-m 'not slow'"
 ARGS ?=
 
@@ -28,6 +31,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv \
 		|| echo "setup: no uv to be had, pip does its work"
 	@{ test -x $(BIN)/uv && $(BIN)/uv pip $(INSTALL) --python $(BIN)/python; } \
+		|| { echo "setup: once more with pip" && false; } \
 		|| $(BIN)/python -m pip --disable-pip-version-check $(INSTALL) \
 		|| { echo "setup: FAILED"; exit 1; }
 	@touch $@
@@ -57,3 +61,8 @@ bench: $(STAMP) ## run the benchmarks
 format: $(STAMP) ## put the code into its form
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 	@echo "format: ok"
+
+lock: $(STAMP) ## compile the constraints anew
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
+		--no-emit-index-url --extra dev --output-file constraints/airflow-3.3.txt pyproject.toml
+	@echo "lock: ok, $$(wc -l < constraints/airflow-3.3.txt) packages"

@@ -42,7 +42,7 @@ class Job:
     params: Mapping[str, Json] = field(default_factory=dict)
     #: prices by model, over the published ones
     prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     budget_usd: Decimal | None = None
     on_existing: OnExisting = "resume"
     max_failed: float = MAX_FAILED
@@ -50,7 +50,7 @@ class Job:
     sample: int | None = None
     #: name of this host, where results and state serve one host only; ``""`` elsewhere
     host: str = ""
-    clocks: Clocks = Clocks()
+    clocks: Clocks = field(default_factory=Clocks)
 
     @property
     def owner(self) -> str:

@@ -159,9 +159,9 @@ class LLMBatchDispatchOperator(BaseOperator):
         number = int((self.chunk or {})["chunk"])
         if plan.prompt != job.prompt.ref or plan.model != job.model:
             raise InputError(
-                f"The plan was made for {plan.prompt} ({plan.prompt.sha[:12]}) and model {plan.model!r}, this task "
-                f"has {job.prompt.ref} ({job.prompt.ref.sha[:12]}) and {job.model!r}. Nothing was sent; clear "
-                "the split task as well."
+                f"The plan was made for {plan.prompt} ({plan.prompt.sha[:12]}) and model {plan.model!r}, "
+                f"this task has {job.prompt.ref} ({job.prompt.ref.sha[:12]}) and {job.model!r}. Nothing was "
+                "sent; clear the split task as well."
             )
         return job, plan.chunks[number]
 

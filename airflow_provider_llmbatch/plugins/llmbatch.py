@@ -8,7 +8,7 @@ application behind it is built at its first request.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -49,6 +49,4 @@ class LLMBatchPlugin(AirflowPlugin):
     """Mount the console."""
 
     name = "llmbatch"
-    fastapi_apps: ClassVar[list[dict[str, Any]]] = [
-        {"name": "llmbatch", "app": LazyApp(_build), "url_prefix": URL_PREFIX}
-    ]
+    fastapi_apps = [{"name": "llmbatch", "app": LazyApp(_build), "url_prefix": URL_PREFIX}]  # noqa: RUF012

@@ -16,7 +16,9 @@ _MISSING = """<!doctype html>
 <meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark">
 <title>No report</title>
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }}</style>
+<style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }}
+</style>
 <h1>No report yet</h1>
 <p>Task <b>{task}</b> of DAG <b>{dag}</b>, run <b>{run}</b>{index}, has not written one.</p>
 <p>A report is written when a dispatch or report task ends. If this one has ended, look whether its

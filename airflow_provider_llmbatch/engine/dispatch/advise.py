@@ -106,7 +106,7 @@ def _about_reply(reply: Reply, history: History) -> Advice | None:
         final = _final(
             Outcome.TRUNCATED,
             "truncated_by_reasoning" if hidden else "truncated",
-            f"The output cap was used up by {thought} tokens of reasoning; raise max_tokens or lower the effort."
+            f"{thought} tokens of reasoning used up the output cap; raise max_tokens or lower the effort."
             if hidden
             else "The reply was cut at the output cap; raise max_tokens.",
         )

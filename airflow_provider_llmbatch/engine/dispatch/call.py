@@ -70,7 +70,7 @@ class Caller:
     :param transport: any httpx transport; closed with :meth:`close`.
     :param redactor: takes secrets out of what comes back.
     :param timeout_s: seconds for the whole call, the last byte included.
-    :param connect_timeout_s: seconds to connect; not above the arrival slack, since the grant was taken before.
+    :param connect_timeout_s: seconds to connect; at most the arrival slack, as the grant was taken before.
     """
 
     def __init__(

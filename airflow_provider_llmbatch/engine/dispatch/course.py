@@ -9,7 +9,6 @@ from airflow_provider_llmbatch.engine.dispatch.advise import History
 from airflow_provider_llmbatch.engine.dispatch.ports import Checked
 from airflow_provider_llmbatch.engine.items import (
     Cost,
-    Enlarge,
     Final,
     ItemError,
     Json,

@@ -214,32 +214,42 @@ class Dispatcher:
             self._tell(course, tried.seen, type(advice).__name__)
         elif isinstance(advice, Final):
             self._tell(course, advice.error, "Final")
+        final = self._final(course, advice)
+        if final is not None:
+            return course.ended(final, reply, **self._here()), tried.book
+        tried.book()
+        await self._prepare_next(course, advice)
+        return None
+
+    def _final(self, course: Course, advice: Advice | None) -> Final | None:
+        """Return how the item ends, if the advice ends it or cannot be followed."""
         match advice:
             case Final():
-                return course.ended(advice, reply, **self._here()), tried.book
+                return advice
             case Fallback(otherwise=final):
-                return course.ended(final, reply, **self._here()), tried.book
+                return final
             case Enlarge(otherwise=final):
-                if not course.enlarge(self._window):
-                    return course.ended(final, reply, **self._here()), tried.book
+                return None if course.enlarge(self._window) else final
+        return None
+
+    async def _prepare_next(self, course: Course, advice: Advice | None) -> None:
+        """Do what has to be done before the item's next call, or stop the run."""
+        model = course.request.model
+        match advice:
             case Rewrite():
                 course.rewrite(advice)
-                self._learn(advice, course.request.model)
+                self._learn(advice, model)
             case OtherCredential(reason=reason):
                 self.stop(StoppedError(f"No credential is left: {reason}", retryable=False))
             case Stop(reason=reason, retryable=retryable):
-                where = f"{self._attempts.endpoint.name}, model {course.request.model}"
+                where = f"{self._attempts.endpoint.name}, model {model}"
                 self.stop(StoppedError(f"{reason} ({where})", retryable=retryable))
             case Retry(delay_s=delay, shared=True):
                 course.throttled += 1
-                await self._throttle(delay, course.request.model)
+                await self._throttle(delay, model)
             case Retry(delay_s=delay, uses_try=uses_try):
                 course.tries += uses_try
-                tried.book()
                 await self._park(delay)
-                return None
-        tried.book()
-        return None
 
     async def _throttle(self, seconds: float, model: str) -> None:
         endpoint = self._attempts.endpoint

@@ -114,10 +114,16 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8; save it as UTF-8.") from error
     except yaml.YAMLError as error:
-        raise InputError(f"{path} is no valid YAML: {error}") from error
+        raise InputError(f"{path} is no valid YAML{_place(error)}; mend it there.") from error
     if not isinstance(values, dict):
         raise InputError(f"{path} is no mapping; give it at least one of the keys 'system' and 'user'.")
     return values
+
+
+def _place(error: Any) -> str:
+    """Return where YAML stumbled; its own message would quote the prompt."""
+    mark = getattr(error, "problem_mark", None)
+    return f": {error.problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
 def _refuse_repeated_keys(path: Path, node: Any) -> None:

@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, nothing fetched, light and dark, to be read on a phone or printed."""
+"""The report as one HTML file: no script, nothing fetched, light and dark, for a phone and for paper."""
 
 from __future__ import annotations
 

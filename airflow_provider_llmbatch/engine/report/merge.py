@@ -30,7 +30,7 @@ def merge(
     title: str = "LLM batch",
 ) -> Report:
     """
-    Return the report of one batch.
+    Add up the report of a batch.
 
     :param manifests: of its dispatches, in any order.
     :param plan: what the split promised, to compare with.
@@ -39,10 +39,7 @@ def merge(
     :param title: heads the report.
     :raises InputError: when a manifest does not add up, comes twice, or is not of this plan.
     """
-    if not manifests:
-        raise InputError("There is no manifest to report on; give those that dispatch tasks returned.")
-    for manifest in manifests:
-        _refuse_wrong_sums(manifest)
+    _refuse_wrong_sums(manifests)
     _refuse_duplicates(manifests)
     parts = tuple(sorted(manifests, key=lambda each: (each.chunk, each.result_path)))
     if plan is not None:
@@ -70,17 +67,21 @@ def _where(manifest: Manifest) -> str:
     return f"The manifest of chunk {manifest.chunk} ({inert(manifest.result_path)})"
 
 
-def _refuse_wrong_sums(manifest: Manifest) -> None:
-    found = sum(manifest.counts.values())
-    if found != manifest.items or min(manifest.counts.values(), default=0) < 0:
-        raise InputError(
-            f"{_where(manifest)} does not add up: its outcomes make {found}, its items {manifest.items}. "
-            "It was changed or cut after the dispatch; take it from the task's return value."
-        )
-    if not 0 <= manifest.resumed <= manifest.items:
-        raise InputError(
-            f"{_where(manifest)} does not add up: {manifest.resumed} resumed of {manifest.items} items."
-        )
+def _refuse_wrong_sums(manifests: Sequence[Manifest]) -> None:
+    if not manifests:
+        raise InputError("There is no manifest to report on; give those that dispatch tasks returned.")
+    for manifest in manifests:
+        found = sum(manifest.counts.values())
+        if found != manifest.items or min(manifest.counts.values(), default=0) < 0:
+            raise InputError(
+                f"{_where(manifest)} does not add up: its outcomes make {found}, its items {manifest.items}. "
+                "It was changed or cut after the dispatch; take it from the task's return value."
+            )
+        if not 0 <= manifest.resumed <= manifest.items:
+            raise InputError(
+                f"{_where(manifest)} does not add up: {manifest.resumed} resumed of {manifest.items} items. "
+                "It was changed after the dispatch; take it from the task's return value."
+            )
 
 
 def _refuse_duplicates(manifests: Sequence[Manifest]) -> None:

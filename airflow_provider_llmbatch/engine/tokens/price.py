@@ -80,23 +80,6 @@ class PriceTable:
         for model, rates in (own or {}).items():
             self._pricing[model] = _own_rates(model, rates).cost
 
-    @classmethod
-    def from_file(cls, path: Path, *, api_url: str | None = None, now: Callable[[], float]) -> PriceTable:
-        """
-        Read the user's own table from a YAML file.
-
-        :raises ConfigurationError: when the file is missing or no such table.
-        """
-        import yaml
-
-        try:
-            own = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"The price table {path} cannot be read: {error}") from error
-        if not isinstance(own, dict):
-            raise ConfigurationError(f"The price table {path} is no mapping from model to prices.")
-        return cls(own, api_url=api_url, now=now)
-
     def cost(self, model: str, usage: Usage) -> Cost:
         """Return what the tokens of one call cost; ``unpriced`` when no price is known."""
         if model not in self._pricing:
@@ -118,13 +101,31 @@ class PriceTable:
         info = self._model(model)
         if info is None or not info.prices:
             return None
-        if isinstance(info.prices, list):
-            return lambda usage: _calculated(self._prices_now(info), usage)
-        prices = self._prices_now(info)
-        return _fast(prices) or functools.partial(_calculated, prices)
+        if not isinstance(info.prices, list):
+            return _pricing(info.prices)
+        by_price = {id(entry.prices): _pricing(entry.prices) for entry in info.prices}
 
-    def _prices_now(self, info: ModelInfo) -> ModelPrice:
-        return info.get_prices(datetime.fromtimestamp(self._now(), UTC))
+        def pricing_now(usage: Usage) -> Cost:
+            return by_price[id(info.get_prices(datetime.fromtimestamp(self._now(), UTC)))](usage)
+
+        return pricing_now
+
+
+def read_prices(path: Path) -> dict[str, Any]:
+    """
+    Read an own table for :class:`PriceTable` from a YAML file.
+
+    :raises ConfigurationError: when the file is missing or no such table.
+    """
+    import yaml
+
+    try:
+        own = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"The price table {path} cannot be read: {error}") from error
+    if not isinstance(own, dict):
+        raise ConfigurationError(f"The price table {path} is no mapping from model to prices.")
+    return own
 
 
 def _own_rates(model: str, rates: Any) -> Rates:
@@ -162,6 +163,10 @@ def _look_up(model: str, api_url: str | None) -> ModelInfo | None:
         except LookupError:
             continue
     return None
+
+
+def _pricing(prices: ModelPrice) -> _Pricing:
+    return _fast(prices) or functools.partial(_calculated, prices)
 
 
 def _fast(prices: ModelPrice) -> _Pricing | None:

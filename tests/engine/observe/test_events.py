@@ -22,7 +22,7 @@ class Broken:
 
 def test_every_sink_gets_every_event_in_order() -> None:
     first, second = Recorder(), Recorder()
-    events = [RunStarted(items=3), RunEnded(state="complete")]
+    events: list[Event] = [RunStarted(items=3), RunEnded(state="complete")]
     fanout = Fanout([first, second])
     for event in events:
         fanout.on(event)

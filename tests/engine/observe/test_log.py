@@ -10,6 +10,7 @@ from airflow_provider_llmbatch.engine.items import Cost, Outcome, Usage
 from airflow_provider_llmbatch.engine.observe.causes import likely_cause
 from airflow_provider_llmbatch.engine.observe.events import (
     CallFailed,
+    Event,
     Granted,
     ItemDone,
     Parked,
@@ -217,7 +218,7 @@ def test_each_failure_has_a_likely_cause(kind: str, status: int | None, code: st
 
 def test_any_order_of_events_is_survived(log: LogObserver, clock: Clock) -> None:
     luck = random.Random(7)
-    some = [
+    some: list[Event] = [
         done(),
         failed(),
         Waiting(on="x"),

@@ -57,7 +57,7 @@ def _reply(status: int, data: dict[str, Any], request_id: str | None) -> Reply |
         return Failure(
             kind="malformed",
             status=status,
-            message=f"No message in the reply; it has the keys {_keys(data)}. Is this a chat completions endpoint?",
+            message=f"No message in the reply; it has the keys {_keys(data)}. Is this chat completions?",
             maybe_paid=True,
             request_id=request_id,
             keys=tuple(_keys(data)),
