@@ -29,10 +29,16 @@ class Sentiment(StrEnum):
     MIXED = "mixed"
 
 
+class Voice(StrEnum):
+    """Who speaks."""
+
+    A = "A"
+    B = "B"
+
+
 class Speaker(BaseModel):
     """One side of the conversation."""
 
-    name: str = Field(pattern="^[AB]$")
     sentiment: Sentiment
     interests: list[str] = Field(max_length=10)
 
@@ -40,7 +46,7 @@ class Speaker(BaseModel):
 class Fact(BaseModel):
     """Something that was stated."""
 
-    speaker: str = Field(pattern="^[AB]$")
+    speaker: Voice
     statement: str = Field(min_length=1)
 
 
@@ -48,7 +54,8 @@ class Insights(BaseModel):
     """What an analyst needs of a conversation."""
 
     topic: str = Field(min_length=1, description="the main topic in a few words")
-    speakers: list[Speaker] = Field(min_length=2, max_length=2)
+    a: Speaker
+    b: Speaker
     facts: list[Fact] = Field(max_length=20)
 
 
