@@ -60,12 +60,15 @@ class Account:
             self._examples.setdefault((event.kind, event.status, event.code), event.message)
         self._observe.on(event)
 
-    def close(self, where: Where, limiter: Limiter, stopped: LLMBatchError | None) -> Manifest:
+    def close(
+        self, where: Where, limiter: Limiter, count_drift: float, stopped: LLMBatchError | None
+    ) -> Manifest:
         """
         Return the manifest.
 
         :param where: the rows that count.
         :param limiter: knows what was granted.
+        :param count_drift: prompt tokens that the service counted, over those that we did.
         :param stopped: why the run stopped before its end.
         """
         job, store, now = self._job, self._store, self._job.clocks.wall()
@@ -92,6 +95,7 @@ class Account:
             schema_digest=job.schema.digest,
             fingerprint=store.answers.fingerprint,
             chunk=self._chunk.number,
+            count_drift=round(count_drift, 4),
             started_at=self._started_at,
             ended_at=now,
             reason=str(stopped or "")[:REASON_LENGTH],

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts, Endpoint
 from airflow_provider_llmbatch.engine.dispatch.call import Caller, Target, open_transport
 from airflow_provider_llmbatch.engine.dispatch.dispatcher import Dispatcher
+from airflow_provider_llmbatch.engine.dispatch.fail_fast import FailFast
+from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import EVERY_S, Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.dispatch.pursue import Pursuer
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
+from airflow_provider_llmbatch.engine.dispatch.slots import Slots
 from airflow_provider_llmbatch.engine.dispatch.wire import chat
 from airflow_provider_llmbatch.engine.job import Job, Tools
 from airflow_provider_llmbatch.engine.observe.events import Observer
 from airflow_provider_llmbatch.engine.results.store import ResultStore
-from airflow_provider_llmbatch.engine.state.protocols import Scope
+from airflow_provider_llmbatch.engine.state.protocols import Scope, State
 from airflow_provider_llmbatch.engine.validate.check import check
+from airflow_provider_llmbatch.engine.validate.repair import reask
 
 #: Headers of every call; only encodings that the reader undoes are accepted.
 HEADERS = {
@@ -25,49 +33,93 @@ HEADERS = {
 }
 
 
+@asynccontextmanager
 async def assemble(
     job: Job,
     kit: Tools,
     store: ResultStore,
-    limiter: Limiter,
+    state: State,
     limits: Scope,
     observe: Observer,
-    stack: AsyncExitStack,
-) -> Dispatcher:
-    """
-    Return a dispatcher that is ready to run.
-
-    :param stack: closes what was opened here.
-    """
-    slots = min(limits.max_in_flight, job.connection.concurrency or limits.max_in_flight)
+) -> AsyncIterator[tuple[Dispatcher, Pursuer, Limiter]]:
+    """Yield a dispatcher that is ready to run, who brings its items to their ends, and their limiter."""
+    most = min(limits.max_in_flight, job.connection.concurrency or limits.max_in_flight)
     redactor = Redactor(job.connection.secrets())
-    caller = _caller(job, slots, redactor)
-    stack.push_async_callback(caller.close)
-    attempts = Attempts(
+    pace = Pace()
+    slots = Slots(pace.concurrency(limits.meters, 0.0, most))
+    caller = _caller(job, most, redactor)
+    try:
+        async with Limiter(state, limits, now=job.clocks.now) as limiter:
+            attempts = _attempts(job, kit, store, caller, limiter, redactor)
+            dispatcher = Dispatcher(
+                limiter=limiter,
+                slots=slots,
+                store=store,
+                fail_fast=FailFast(job.policy.fail_fast),
+                run=job.run,
+                observe=observe,
+                clocks=job.clocks,
+            )
+            pursuer = Pursuer(
+                attempts=attempts,
+                limiter=limiter,
+                scope=limits,
+                slots=slots,
+                pace=pace,
+                check=functools.partial(check, job.schema),
+                reask=reask,
+                window=kit.window,
+                policy=job.policy,
+                run=job.run,
+                observe=observe,
+                clocks=job.clocks,
+                stop=dispatcher.stop,
+            )
+            pacing = asyncio.create_task(
+                _keep_pace(pace, slots, limits, most, attempts, dispatcher, job.clocks)
+            )
+            try:
+                yield dispatcher, pursuer, limiter
+            finally:
+                pacing.cancel()
+    finally:
+        await caller.close()
+
+
+async def _keep_pace(
+    pace: Pace,
+    slots: Slots,
+    limits: Scope,
+    most: int,
+    attempts: Attempts,
+    dispatcher: Dispatcher,
+    clocks: Clocks,
+) -> None:
+    """Let the number of slots follow the limits and the latency."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        now = clocks.now()
+        oldest_s = now - min(attempts.open.values(), default=now)
+        slots.resize(pace.concurrency(limits.meters, oldest_s, most))
+        dispatcher.room_has_changed()
+
+
+def _attempts(
+    job: Job, kit: Tools, store: ResultStore, caller: Caller, limiter: Limiter, redactor: Redactor
+) -> Attempts:
+    return Attempts(
         caller=caller,
         limiter=limiter,
         wire=chat,
         store=store,
         price=kit.prices.cost,
         count=kit.counter.count,
+        learn=kit.learn,
         redactor=redactor,
         endpoint=_endpoint(job),
         slack_s=job.limits.arrival_slack,
         reserves_money=job.budget_usd is not None,
         now=job.clocks.now,
-    )
-    return Dispatcher(
-        attempts=attempts,
-        limiter=limiter,
-        scope=limits,
-        slots_at_most=slots,
-        store=store,
-        check=functools.partial(check, job.schema),
-        window=kit.window,
-        policy=job.policy,
-        run=job.run,
-        observe=observe,
-        clocks=job.clocks,
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.compose import Composer
 from airflow_provider_llmbatch.engine.connection import ConnectionSettings, LimitRule
-from airflow_provider_llmbatch.engine.dispatch.dispatcher import Policy
 from airflow_provider_llmbatch.engine.dispatch.limit.scope import token_limit
+from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
 from airflow_provider_llmbatch.engine.identity import fingerprint
 from airflow_provider_llmbatch.engine.items import Json, RunRef, Usage
 from airflow_provider_llmbatch.engine.prompt import Prompt
@@ -19,7 +19,7 @@ from airflow_provider_llmbatch.engine.results.store import OnExisting
 from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
 from airflow_provider_llmbatch.engine.tokens.price import PriceTable
-from airflow_provider_llmbatch.engine.tokens.reserve import LearntReserve
+from airflow_provider_llmbatch.engine.tokens.reserve import Drift, LearntReserve
 from airflow_provider_llmbatch.engine.validate.schema import OutputSchema
 from airflow_provider_llmbatch.errors import ConfigurationError
 
@@ -80,8 +80,14 @@ class Tools:
     prices: PriceTable
     reserve: LearntReserve
     composer: Composer
+    drift: Drift
     #: tokens that fit the model, when known
     window: int | None
+
+    def learn(self, counted: int, usage: Usage) -> None:
+        """Take a reply's usage into account for reservations, and for how far the count is off."""
+        self.reserve.observe(usage.completion)
+        self.drift.observe(counted=counted, used=usage.prompt)
 
 
 def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
@@ -111,4 +117,6 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
         window=window,
         token_limit=token_limit(job.limits),
     )
-    return Tools(counter=counter, prices=prices, reserve=reserve, composer=composer, window=window)
+    return Tools(
+        counter=counter, prices=prices, reserve=reserve, composer=composer, drift=Drift(), window=window
+    )

@@ -15,23 +15,23 @@ Steps know only the nouns of :mod:`.items` and :mod:`.summary`; this module join
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import closing
 from dataclasses import replace
 
 from airflow_provider_llmbatch.engine.account import Account
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
+from airflow_provider_llmbatch.engine.dispatch.work import Chain, Work
 from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
 from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
 from airflow_provider_llmbatch.engine.job import Job, tools
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.results import resume
 from airflow_provider_llmbatch.engine.results.folder import open_folder
-from airflow_provider_llmbatch.engine.results.store import Answers, open_store
-from airflow_provider_llmbatch.engine.results.where import Where
+from airflow_provider_llmbatch.engine.results.store import Answers, ResultStore, open_store
 from airflow_provider_llmbatch.engine.split import Strategy, estimate
 from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.protocols import State
@@ -121,20 +121,29 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     if job.budget_usd is not None:
         await state.rebuild(limits, {limits.meters[-1].key: int(resume.spent(folder) * MICRO)})
     account = Account(job, chunk, store, limits, observe)
-    async with AsyncExitStack() as stack:
-        stack.callback(store.close)
-        limiter = await stack.enter_async_context(Limiter(state, limits, now=job.clocks.now))
-        dispatcher = await assemble(job, kit, store, limiter, limits, account, stack)
-        await dispatcher.run(_left(job, chunk, store.where), kit.composer.compose)
+    with closing(store):
+        async with assemble(job, kit, store, state, limits, account) as (dispatcher, pursuer, limiter):
+            await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
     if isinstance(dispatcher.stopped, StoreError):
         raise dispatcher.stopped
-    return account.close(store.compact(), limiter, dispatcher.stopped)
+    return account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
 
 
-def _left(job: Job, chunk: Chunk, done: Where) -> Iterator[Item | BadItem]:
-    for row in job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop):
-        if not done.is_final(row.item.index):
-            yield row.item
+def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:
+    """Yield what is not done yet; of a chain, all turns, with the rows of those that are."""
+    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
+    for grouped, found in itertools.groupby((row.item for row in rows), key=_group):
+        if grouped is None:
+            yield from (item for item in found if not store.where.is_final(item.index))
+            continue
+        items = list(found)
+        done = {item.index: store.row(item.index) for item in items if store.where.is_final(item.index)}
+        if len(done) < len(items):
+            yield Chain(items=items, done=done)
+
+
+def _group(item: Item | BadItem) -> str | None:
+    return item.group if isinstance(item, Item) else None
 
 
 def _answers(job: Job, chunk: Chunk) -> Answers:

@@ -107,6 +107,8 @@ class Manifest:
     #: SHA-256 over what the results answer: source rows, prompt, model, params, schema
     fingerprint: str = ""
     chunk: int = 0
+    #: prompt tokens that the service counted, over those that we did
+    count_drift: float = 1.0
     started_at: float = 0.0
     ended_at: float = 0.0
     #: why it stopped, when it did, and whether trying again unchanged can help

@@ -179,6 +179,13 @@ def source_location(value: str | os.PathLike[str], context: Context) -> str:
     return str(dag_folder(context) / text)
 
 
+def path_component(name: str) -> str:
+    """Return a name as one part of a path; no name leads anywhere else."""
+    quoted = quote(name, safe="")
+    # Quoting leaves dots alone, and ".." would climb.
+    return quoted.replace(".", "%2E") if set(quoted) <= {"."} else quoted
+
+
 def result_location(value: str | None, context: Context, settings: Settings, *, apart: bool) -> str:
     """
     Return where results go: as given, or a folder of this task in this run.
@@ -191,4 +198,4 @@ def result_location(value: str | None, context: Context, settings: Settings, *, 
     parts = [ref.dag, ref.run, ref.task]
     if apart and ref.map_index >= 0:
         parts.append(str(ref.map_index))
-    return "/".join([settings.results_path, *(quote(part, safe="") for part in parts)])
+    return "/".join([settings.results_path, *map(path_component, parts)])

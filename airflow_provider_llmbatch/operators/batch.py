@@ -118,8 +118,8 @@ def read_plan(descriptor: Any) -> Plan:
             content = file.read()
     except OSError as error:
         raise InputError(
-            f"The plan {path} cannot be read ({error.strerror or error}); is [llmbatch] results_path on storage "
-            "that all workers reach? If so, clear the split task."
+            f"The plan {path} cannot be read ({error.strerror or error}); is [llmbatch] results_path on "
+            "storage that all workers reach? If so, clear the split task."
         ) from error
     if hashlib.sha256(content).hexdigest() != descriptor["sha"]:
         raise InputError(

@@ -166,7 +166,7 @@ class LLMBatchDispatchOperator(BaseOperator):
         return job, plan.chunks[number]
 
     def _job(self, context: Context, settings: Settings, source: str | Sequence[Mapping[str, Any]]) -> Job:
-        from airflow_provider_llmbatch.engine.dispatch.dispatcher import Policy
+        from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
 
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
         if "://" not in result_path:

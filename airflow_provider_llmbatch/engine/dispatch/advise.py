@@ -12,20 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_provider_llmbatch.engine.dispatch import waits
-from airflow_provider_llmbatch.engine.items import (
+from airflow_provider_llmbatch.engine.exchange import (
     Advice,
     Enlarge,
     Failure,
     Fallback,
     Final,
-    ItemError,
     OtherCredential,
-    Outcome,
     Reply,
     Retry,
     Rewrite,
     Stop,
 )
+from airflow_provider_llmbatch.engine.items import ItemError, Outcome
 
 #: First pause of the exponential back-off, and the longest, in seconds.
 BACKOFF_FIRST_S = 0.5

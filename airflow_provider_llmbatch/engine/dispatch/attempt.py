@@ -8,19 +8,22 @@ the write: a grant older than the arrival slack is given back and taken again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_llmbatch.engine.dispatch.call import Answer, Caller, Target
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Granted, Limiter
-from airflow_provider_llmbatch.engine.dispatch.ports import CountTokens, Price, Store, Wire
+from airflow_provider_llmbatch.engine.dispatch.ports import CountTokens, Learn, Price, Store, Wire
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
-from airflow_provider_llmbatch.engine.items import Cost, Failure, Reply, Usage
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
+from airflow_provider_llmbatch.engine.items import Cost, Message, Usage
 from airflow_provider_llmbatch.engine.state.protocols import Need, Settlement
 
 #: Micro-dollars in a dollar.
 MICRO = 1_000_000
+#: Tokens that the chat format adds around a message.
+MESSAGE_TOKENS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class Attempts:
     :param store: takes the ledger's lines.
     :param price: money of a usage.
     :param count: tokens of a text, for replies that do not say.
+    :param learn: is told what a request was counted at, and what its reply used.
     :param redactor: takes secrets out of decoded texts.
     :param endpoint: where calls go.
     :param slack_s: seconds a grant may be old.
@@ -74,6 +78,7 @@ class Attempts:
         store: Store,
         price: Price,
         count: CountTokens,
+        learn: Learn,
         redactor: Redactor,
         endpoint: Endpoint,
         slack_s: float,
@@ -86,6 +91,7 @@ class Attempts:
         self._store = store
         self._price = price
         self._count = count
+        self._learn = learn
         self._redactor = redactor
         self._slack_s = slack_s
         self._reserves_money = reserves_money
@@ -94,6 +100,11 @@ class Attempts:
         #: when each open call left, by item
         self.open: dict[int, float] = {}
 
+    def more_tokens(self, before: Sequence[Message], after: Sequence[Message]) -> int:
+        """Return the input tokens that a longer conversation adds."""
+        added = after[len(before) :]
+        return sum(MESSAGE_TOKENS + self._count(str(message["content"])) for message in added)
+
     async def once(self, course: Course) -> Tried:
         """
         Make one call; a slot must be held.
@@ -101,7 +112,7 @@ class Attempts:
         :raises LimitRefusedError: when no grant will ever come.
         :raises LLMBatchError: when state or storage fails.
         """
-        body = self._wire.encode(course.request.model, course.request.messages, course.params)
+        body = self._wire.encode(course.request.model, course.messages, course.params)
         need = Need(tokens=course.tokens, micro_usd=self._worst(course) if self._reserves_money else 0)
         while True:
             granted = await self._limiter.acquire(need)
@@ -139,6 +150,8 @@ class Attempts:
         cost = Cost() if usage is None else self._price(course.request.model, usage)
         self._settle(granted, seen, usage, cost)
         if usage is not None:
+            if not usage.estimated:
+                self._learn(course.prompt_tokens, usage)
             course.usage += usage
             course.cost += cost
         return Tried(seen=seen, headers=headers, book=self._booking(course, seen, usage, cost))
@@ -181,8 +194,8 @@ class Attempts:
         if seen.usage is not None:
             return seen.usage
         said = f"{seen.reasoning or ''}{seen.text or ''}{seen.refusal or ''}"
-        return Usage(prompt=course.request.prompt_tokens, completion=self._count(said), estimated=True)
+        return Usage(prompt=course.prompt_tokens, completion=self._count(said), estimated=True)
 
     def _worst(self, course: Course) -> int:
-        usage = Usage(prompt=course.request.prompt_tokens, completion=course.output_tokens)
+        usage = Usage(prompt=course.prompt_tokens, completion=course.output_tokens)
         return math.ceil(self._price(course.request.model, usage).usd * MICRO)

@@ -18,7 +18,7 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
-from airflow_provider_llmbatch.engine.items import Failure
+from airflow_provider_llmbatch.engine.exchange import Failure
 
 #: Largest body that is read, after decompression.
 BODY_CEILING = 16 * 1024 * 1024

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_llmbatch.engine.dispatch.advise import History
 from airflow_provider_llmbatch.engine.dispatch.ports import Checked
+from airflow_provider_llmbatch.engine.exchange import Final, Reply, Rewrite
 from airflow_provider_llmbatch.engine.items import (
     Cost,
-    Final,
     ItemError,
     Json,
+    Message,
     Outcome,
-    Reply,
     Request,
     Result,
-    Rewrite,
     RunRef,
     Usage,
 )
@@ -40,12 +40,15 @@ class Course:
     request: Request
     ready_at: float
     started_at: float
+    messages: Sequence[Message] = field(init=False)
+    prompt_tokens: int = field(init=False)
     params: dict[str, Json] = field(init=False)
     output_tokens: int = field(init=False)
     #: calls made, and failures so far that count as tries
     calls: int = 0
     tries: int = 0
     throttled: int = 0
+    repairs: int = 0
     enlarged: bool = False
     usage: Usage = Usage()
     cost: Cost = Cost()
@@ -54,13 +57,15 @@ class Course:
     calling_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self.messages = self.request.messages
+        self.prompt_tokens = self.request.prompt_tokens
         self.params = dict(self.request.params)
         self.output_tokens = self.request.output_tokens
 
     @property
     def tokens(self) -> int:
         """Tokens that the next call reserves."""
-        return self.request.prompt_tokens + self.output_tokens
+        return self.prompt_tokens + self.output_tokens
 
     def history(self, now: float, max_tries: int, max_wait_s: float, luck: float) -> History:
         """Return what :func:`.advise.advise` asks for."""
@@ -81,6 +86,13 @@ class Course:
         if rewrite.rename_to is not None and value is not None:
             self.params[rewrite.rename_to] = value
 
+    def repair(self, messages: Sequence[Message], more_tokens: int) -> None:
+        """Ask again with what was wrong; it counts as a try."""
+        self.tries += 1
+        self.repairs += 1
+        self.messages = messages
+        self.prompt_tokens = self.request.prompt_tokens + more_tokens
+
     def enlarge(self, window: int | None) -> bool:
         """
         Raise the output cap.
@@ -91,7 +103,7 @@ class Course:
         name = next((name for name in CAPS if isinstance(self.params.get(name), int)), None)
         if name is None:
             return False
-        room = None if window is None else window - self.request.prompt_tokens
+        room = None if window is None else window - self.prompt_tokens
         raised = self.params[name] * ENLARGE_BY if room is None else min(self.params[name] * ENLARGE_BY, room)
         if raised <= self.params[name]:
             return False

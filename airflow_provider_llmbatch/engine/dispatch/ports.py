@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from airflow_provider_llmbatch.engine.items import (
-    Cost,
-    Failure,
-    ItemError,
-    Json,
-    Message,
-    Reply,
-    Result,
-    Usage,
-)
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
+from airflow_provider_llmbatch.engine.items import Cost, ItemError, Json, Message, Result, Usage
 
 
 class Checked(Protocol):
@@ -75,3 +67,7 @@ class Store(Protocol):
 Check = Callable[[str | None], Checked]
 Price = Callable[[str, Usage], Cost]
 CountTokens = Callable[[str], int]
+#: Takes the counted prompt tokens of a request and the usage of its reply.
+Learn = Callable[[int, Usage], None]
+#: Takes an item's messages, the reply that failed and what is wrong with it.
+Reask = Callable[[Sequence[Message], str | None, ItemError], list[Message]]

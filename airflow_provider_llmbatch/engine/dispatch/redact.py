@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from urllib.parse import quote, quote_plus
 
-from airflow_provider_llmbatch.engine.items import Failure, Reply
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 
 #: What stands in a secret's place.
 REDACTED = "***"

@@ -82,6 +82,10 @@ class ResultStore:
         self.totals.add(settled.usage, settled.cost, settled.maybe_paid)
         self._ledger.write(ledger.settled_line(settled))
 
+    def row(self, index: int) -> Result:
+        """Return the row that counts of an item that had one when the store was opened."""
+        return rows.from_row(json.loads(self.where.line(self.folder, index)))
+
     @property
     def possible_double_paid(self) -> int:
         """Calls that may have been charged without leaving a reply."""
@@ -186,8 +190,8 @@ def _check(folder: Folder, earlier: dict[str, Any], answers: Answers, on_existin
         )
     if on_existing == "fail":
         raise ConfigurationError(
-            f"There are results in {folder.uri} and on_existing is 'fail'; use 'resume', 'restart' or another "
-            "result_path."
+            f"There are results in {folder.uri} and on_existing is 'fail'; use 'resume', 'restart' or "
+            "another result_path."
         )
     if on_existing == "resume" and earlier["fingerprint"] != answers.fingerprint:
         now = answers.to_json()

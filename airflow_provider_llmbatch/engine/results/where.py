@@ -98,6 +98,19 @@ class Where:
             counts[Outcome.UNSENT] = counts.get(Outcome.UNSENT, 0) + numbers[0]
         return counts
 
+    def line(self, folder: Folder, index: int) -> bytes:
+        """
+        Return the row of one item, as a line.
+
+        :raises KeyError: when it has none.
+        """
+        entry = self._entries[index - self._start]
+        if not entry & 0xF:
+            raise KeyError(index)
+        with folder.open(str(self._parts[entry >> _PART_SHIFT])) as file:
+            file.seek(entry >> _OFFSET_SHIFT & (LARGEST_PART - 1))
+            return file.readline()
+
     def lines(self, folder: Folder, keep: Iterable[Outcome] | None = None) -> Iterator[bytes]:
         """
         Yield the rows that count, as lines, in index order.

@@ -54,6 +54,10 @@ class Pace:
         """Note how long a call took."""
         self._seconds.append(seconds)
 
+    def concurrency(self, meters: Sequence[Meter], oldest_s: float, most: int) -> int:
+        """Return how many calls may be open now; see :func:`concurrency` and :meth:`p95`."""
+        return concurrency(meters, self.mean_tokens, self.p95(oldest_s), most)
+
     @property
     def mean_tokens(self) -> float:
         """Tokens that a call reserved, on average; 1 before the first."""

@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow_provider_llmbatch.engine.items import Failure, Json, Message, Reply, Usage
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
+from airflow_provider_llmbatch.engine.items import Json, Message, Usage
 
 #: How much of a foreign body an error message quotes.
 EXCERPT = 200
