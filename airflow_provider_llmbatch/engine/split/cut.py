@@ -39,8 +39,8 @@ def raised_budget(sizes: Sizes, budget: int, most: int) -> int:
     """Return the smallest budget from ``budget`` up by which :func:`fill` makes at most ``most`` parts."""
     if len(fill(sizes, budget)) <= most:
         return budget
-    total = sum(sizes())
-    low, high = max(budget, -(-total // most)), total
+    # Not from the even share up: a size over the budget has a part of its own and takes no room in the others.
+    low, high = budget, sum(sizes())
     while low < high:
         middle = (low + high) // 2
         if len(fill(sizes, middle)) <= most:

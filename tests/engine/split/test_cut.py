@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_llmbatch.engine.split.cut import balance, fill, raised_budget
@@ -52,6 +52,7 @@ def test_filled_parts_keep_to_the_budget_and_lose_nothing(sizes, budget):
 
 
 @given(SIZES, st.integers(1, 500), st.integers(1, 16))
+@example([0, 2, 3], 1, 2)
 def test_the_raised_budget_is_the_smallest_that_gives_no_more_parts_than_asked_for(sizes, budget, most):
     raised = raised_budget(lambda: sizes, budget, most)
     assert raised >= budget
