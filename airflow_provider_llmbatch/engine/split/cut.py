@@ -39,7 +39,7 @@ def raised_budget(sizes: Sizes, budget: int, most: int) -> int:
     """Return the smallest budget from ``budget`` up by which :func:`fill` makes at most ``most`` parts."""
     if len(fill(sizes, budget)) <= most:
         return budget
-    # Not from the even share up: a size over the budget has a part of its own and takes no room in the others.
+    # Not from the even share up: a size over the budget has a part of its own, no room in others.
     low, high = budget, sum(sizes())
     while low < high:
         middle = (low + high) // 2
