@@ -126,8 +126,8 @@ def _attempts(
 def _caller(job: Job, slots: int, redactor: Redactor) -> Caller:
     connection, limited = job.connection, bool(job.limits.requests_per_minute or job.limits.tokens_per_minute)
     slack_s = job.limits.arrival_slack
-    transport = open_transport(
-        slots,
+    open_for = job.transport or functools.partial(
+        open_transport,
         verify=connection.ca_file or True,
         proxy=connection.proxy.reveal() if connection.proxy else None,
     )
@@ -135,7 +135,7 @@ def _caller(job: Job, slots: int, redactor: Redactor) -> Caller:
     connect_s = (
         min(connection.connect_timeout_s, slack_s) if limited and slack_s else connection.connect_timeout_s
     )
-    return Caller(transport, redactor, timeout_s=connection.timeout_s, connect_timeout_s=connect_s)
+    return Caller(open_for(slots), redactor, timeout_s=connection.timeout_s, connect_timeout_s=connect_s)
 
 
 def _endpoint(job: Job) -> Endpoint:

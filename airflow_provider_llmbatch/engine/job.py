@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.compose import Composer
@@ -22,6 +22,9 @@ from airflow_provider_llmbatch.engine.tokens.price import PriceTable
 from airflow_provider_llmbatch.engine.tokens.reserve import Drift, LearntReserve
 from airflow_provider_llmbatch.engine.validate.schema import OutputSchema
 from airflow_provider_llmbatch.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_llmbatch.engine.dispatch.call import OpenTransport
 
 #: Share of items that may end badly before the task fails.
 MAX_FAILED = 0.1
@@ -51,6 +54,8 @@ class Job:
     #: name of this host, where results and state serve one host only; ``""`` elsewhere
     host: str = ""
     clocks: Clocks = field(default_factory=Clocks)
+    #: what calls go through; connections as the endpoint's settings say when None
+    transport: OpenTransport | None = None
 
     @property
     def owner(self) -> str:
@@ -113,7 +118,8 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
         counter,
         reserve=reserve,
         params=job.params,
-        response_format=job.schema.response_format(),
+        response_format=job.schema.response_format(connection.response_format),
+        instructions=job.schema.instructions(connection.response_format),
         window=window,
         token_limit=token_limit(job.limits),
     )

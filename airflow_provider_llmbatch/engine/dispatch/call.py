@@ -23,6 +23,9 @@ from airflow_provider_llmbatch.engine.exchange import Failure
 #: Largest body that is read, after decompression.
 BODY_CEILING = 16 * 1024 * 1024
 
+#: Makes a transport for so many connections.
+OpenTransport = Callable[[int], httpx.AsyncBaseTransport]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
