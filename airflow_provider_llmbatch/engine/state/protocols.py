@@ -65,6 +65,22 @@ class Scope:
     fence: int
     #: seconds after which a lease without a sign of life is free again
     lease_s: float = 900.0
+    #: those who wait for the same limits wait in one queue; the throttle's when empty
+    queue: str = ""
+    #: who waits in it: one name for each process and try; owner and fence when empty
+    waiter: str = ""
+    #: 0 goes before 1
+    priority: int = 1
+
+    @property
+    def queue_key(self) -> str:
+        """Name of the queue."""
+        return self.queue or self.throttle
+
+    @property
+    def waiter_key(self) -> str:
+        """Name in the queue."""
+        return self.waiter or f"{self.owner}#{self.fence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +107,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What became of a grant."""
+    """What became of a grant, each said once."""
 
     grant: Grant
     #: tokens that the call used; None when it may have been charged but nobody knows
@@ -100,6 +116,9 @@ class Settlement:
     micro_usd: int | None = None
     #: False when the request surely never reached the service: everything is given back
     sent: bool = True
+    #: True when the request left after its slack: windows count it once more, from now. The call is still
+    #: open, and what it used is settled later
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +128,11 @@ class Taken:
     grants: tuple[Grant, ...]
     #: seconds until it makes sense to ask for the next need; 0 when all were granted
     wait_s: float = 0.0
-    #: the meter (or ``in_flight``, ``throttle``) that the next need waits for
+    #: the meter that the next need waits for; or ``in_flight``, ``throttle``, ``turn`` (somebody who has
+    #: waited longer takes first)
     waits_for: str = ""
-    #: True when waiting cannot help: the budget named by ``waits_for`` is spent
+    #: True when waiting cannot help: the budget named by ``waits_for`` is spent, whatever the calls that are
+    #: open will turn out to cost, or the need is larger than the meter
     refused: bool = False
 
 
@@ -132,6 +153,9 @@ class Limits(Protocol):
         """
         Settle what is done, then grant as many of ``needs`` as fit, in order.
 
+        Who waits for a meter has a place in its line, so that others do not take what a large need waits
+        for. The place is kept by asking again, at least once a second.
+
         :raises StaleFenceError: when a newer try of the owner has started; settlements are kept.
         """
 
@@ -139,7 +163,11 @@ class Limits(Protocol):
         """Let nobody who shares the scope's throttle take for ``seconds``, and lower its factor."""
 
     async def rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
-        """Set budgets (meters without a window) to what the ledger says was spent."""
+        """
+        Raise budgets (meters without a window) to what the ledger says was spent.
+
+        A larger total stays: it knows of calls that are open now, here and in other processes.
+        """
 
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """Return how full each meter is."""

@@ -56,13 +56,32 @@ class Gauges:
                 longest, binding = seconds, meter
         return longest, binding
 
-    def take(self, need: Need) -> None:
+    def may_come_free(self, meter: Meter, need: Need) -> bool:
+        """Whether a total could still have room for ``need`` once the calls that are open are settled."""
+        if meter.window_s is not None:
+            return False
+        (held,) = self._connection.execute(
+            "SELECT coalesce(sum(amount), 0) FROM holds JOIN leases ON leases.id = holds.lease"
+            " WHERE meter = ? AND expires > ?",
+            (meter.key, self._now),
+        ).fetchone()
+        return bool(self._gauges[meter].used - held + need.amount(meter.unit) <= meter.capacity)
+
+    def take(self, need: Need, lease: str) -> None:
         """Move a need into every meter."""
         for meter in self._gauges:
-            self._move(meter, need.amount(meter.unit), self._now)
+            amount = need.amount(meter.unit)
+            self._move(meter, amount, self._now)
+            if meter.window_s is None:
+                self._connection.execute("INSERT INTO holds VALUES (?, ?, ?)", (meter.key, lease, amount))
 
     def settle(self, settlement: Settlement) -> None:
         """Correct every meter by what became of a grant."""
+        if settlement.late:
+            for meter in self._gauges:
+                if meter.window_s is not None:
+                    self._move(meter, settlement.grant.need.amount(meter.unit), self._now)
+            return
         for meter in self._gauges:
             change = _correction(meter, settlement)
             if change and meter.window_s is not None and meter.counts == "reserved" and change > 0:

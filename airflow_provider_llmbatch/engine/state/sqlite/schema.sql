@@ -11,6 +11,15 @@ CREATE TABLE IF NOT EXISTS leases (
     id TEXT PRIMARY KEY, throttle TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS leases_by_throttle ON leases (throttle, expires);
+-- What open calls have reserved of totals.
+CREATE TABLE IF NOT EXISTS holds (
+    meter TEXT NOT NULL, lease TEXT NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (meter, lease)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS holds_by_lease ON holds (lease);
+CREATE TABLE IF NOT EXISTS turns (
+    queue TEXT NOT NULL, waiter TEXT NOT NULL, priority INTEGER NOT NULL, ticket INTEGER NOT NULL,
+    kept_until REAL NOT NULL, PRIMARY KEY (queue, waiter)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fences (owner TEXT PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS standings (
     owner TEXT PRIMARY KEY, result_path TEXT NOT NULL, done INTEGER NOT NULL, items INTEGER NOT NULL,

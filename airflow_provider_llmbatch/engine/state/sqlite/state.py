@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -27,6 +28,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Taken,
 )
 from airflow_provider_llmbatch.engine.state.sqlite.gauges import Gauges
+from airflow_provider_llmbatch.engine.state.sqlite.turns import SHORTEST_S, Turns
 from airflow_provider_llmbatch.errors import ConfigurationError, StaleFenceError, StoreError
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ T = TypeVar("T")
 
 #: Seconds to wait for another process's transaction before giving up.
 BUSY_S = 20.0
+#: Seconds before somebody who waits for open calls to end asks again.
+OPEN_S = 0.05
 
 
 class SqliteState:
@@ -140,20 +144,28 @@ class SqliteState:
             raise StoreError(f"The state file {self._path} failed: {error}.") from error
 
     def _take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement]) -> Taken:
-        now = self._now()
         with self._transaction() as connection:
+            # Asked inside: waiting for other processes' transactions must not date a grant back.
+            now = self._now()
             until, factor = self._throttled(connection, scope, now)
             gauges = Gauges(connection, scope.meters, now, factor)
             for settlement in settled:
                 gauges.settle(settlement)
-            connection.executemany("DELETE FROM leases WHERE id = ?", [(s.grant.id,) for s in settled])
+            over = [(s.grant.id,) for s in settled if not s.late]
+            connection.executemany("DELETE FROM leases WHERE id = ?", over)
+            connection.executemany("DELETE FROM holds WHERE lease = ?", over)
             fence = _fence(connection, scope.owner)
+            turns = Turns(connection, scope, now)
             if fence > scope.fence:
+                turns.leave()
                 taken = None
             elif until > now:
                 taken = Taken(grants=(), wait_s=until - now, waits_for="throttle" if needs else "")
+            elif needs and not turns.is_mine:
+                taken = Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
             else:
                 taken = self._grant(connection, scope, gauges, needs, now)
+                taken = _in_turn(turns, taken, len(needs))
             gauges.save()
         if taken is None:
             raise StaleFenceError(
@@ -176,18 +188,21 @@ class SqliteState:
         wait_s, waits_for, refused = 0.0, "", False
         for need in needs:
             if in_flight + len(grants) >= scope.max_in_flight:
-                wait_s, waits_for = 0.05, "in_flight"
+                wait_s, waits_for = OPEN_S, "in_flight"
                 break
             wait_s, meter = gauges.wait(need)
             if meter is not None:
                 waits_for, refused = meter.key, math.isinf(wait_s)
+                if refused and gauges.may_come_free(meter, need):
+                    wait_s, refused = OPEN_S, False
                 break
-            gauges.take(need)
-            grants.append(Grant(id=self._new_id(), need=need, at=now))
-        connection.executemany(
-            "INSERT INTO leases VALUES (?, ?, ?, ?)",
-            [(g.id, scope.throttle, scope.owner, now + scope.lease_s) for g in grants],
-        )
+            grant = Grant(id=self._new_id(), need=need, at=now)
+            connection.execute(
+                "INSERT INTO leases VALUES (?, ?, ?, ?)",
+                (grant.id, scope.throttle, scope.owner, now + scope.lease_s),
+            )
+            gauges.take(need, grant.id)
+            grants.append(grant)
         return Taken(grants=tuple(grants), wait_s=wait_s, waits_for=waits_for, refused=refused)
 
     @staticmethod
@@ -215,7 +230,8 @@ class SqliteState:
     def _rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
         with self._transaction() as connection:
             connection.executemany(
-                "REPLACE INTO totals VALUES (?, ?)",
+                "INSERT INTO totals VALUES (?, ?)"
+                " ON CONFLICT (meter) DO UPDATE SET used = max(used, excluded.used)",
                 [(m.key, used[m.key]) for m in scope.meters if m.window_s is None and m.key in used],
             )
 
@@ -230,7 +246,8 @@ class SqliteState:
         with self._transaction() as connection:
             fence = max(_fence(connection, owner) + 1, at_least)
             connection.execute("REPLACE INTO fences VALUES (?, ?)", (owner, fence))
-            connection.execute("DELETE FROM leases WHERE owner = ?", (owner,))
+            connection.execute("DELETE FROM leases WHERE owner = ? OR expires < ?", (owner, self._now()))
+            connection.execute("DELETE FROM holds WHERE lease NOT IN (SELECT id FROM leases)")
         return fence
 
     def _report(self, standing: Standing) -> None:
@@ -255,6 +272,20 @@ class SqliteState:
         return Standing(
             owner=owner, result_path=result_path, done=done, items=items, figures=json.loads(figures), at=at
         )
+
+
+def _in_turn(turns: Turns, taken: Taken, needs: int) -> Taken:
+    """Keep or leave the place in the line, by what a take gave."""
+    # Calls that are open hold up one model; others in the line may have room.
+    if taken.refused or len(taken.grants) == needs or taken.waits_for == "in_flight":
+        turns.leave()
+    elif not taken.grants:
+        turns.keep()
+    else:
+        turns.start_over()
+        if turns.others_wait:
+            return replace(taken, wait_s=SHORTEST_S, waits_for="turn")
+    return taken
 
 
 def _fence(connection: sqlite3.Connection, owner: str) -> int:
