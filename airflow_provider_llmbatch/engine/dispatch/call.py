@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Callable, Mapping
+from dataclasses import dataclass, field
 
 import aiohttp
 import httpx
@@ -32,7 +32,8 @@ class Answer:
     """What a service sent back, secrets taken out."""
 
     status: int
-    headers: httpx.Headers
+    #: names in lower case
+    headers: Mapping[str, str]
     body: bytes
 
 
@@ -42,6 +43,12 @@ class Target:
 
     url: str
     headers: Mapping[str, str]
+    #: both as the transport takes them, read once instead of for every call
+    parsed: tuple[httpx.URL, httpx.Headers] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the address and the headers."""
+        object.__setattr__(self, "parsed", (httpx.URL(self.url), httpx.Headers(self.headers)))
 
 
 def open_transport(
@@ -90,7 +97,6 @@ class Caller:
         self._extensions = {
             "timeout": {"connect": connect_timeout_s, "read": timeout_s, "write": timeout_s, "pool": None}
         }
-        self._urls: dict[str, httpx.URL] = {}
 
     async def post(self, target: Target, body: bytes, on_write: Callable[[], None]) -> Answer | Failure:
         """
@@ -99,10 +105,8 @@ class Caller:
         :param on_write: called right before the request is handed to the transport.
         :return: an answer of any status, or why there is none; never an exception of the network.
         """
-        url = self._urls.get(target.url) or self._urls.setdefault(target.url, httpx.URL(target.url))
-        request = httpx.Request(
-            "POST", url, headers=target.headers, content=body, extensions=self._extensions
-        )
+        url, headers = target.parsed
+        request = httpx.Request("POST", url, headers=headers, content=body, extensions=self._extensions)
         on_write()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -121,7 +125,10 @@ class Caller:
     async def _read(self, response: httpx.Response) -> Answer | Failure:
         parts: list[bytes] = []
         size = 0
-        async for part in response.aiter_bytes():
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw
+        }
+        async for part in _decoded(response, headers):
             size += len(part)
             if size > BODY_CEILING:
                 return Failure(
@@ -133,7 +140,7 @@ class Caller:
             parts.append(part)
         return Answer(
             status=response.status_code,
-            headers=response.headers,
+            headers=headers,
             body=self._redactor.body(b"".join(parts)),
         )
 
@@ -157,3 +164,10 @@ class Caller:
                 kind="timeout", message=f"No complete answer within {self._timeout_s:g} s.", maybe_paid=True
             )
         return Failure(kind="reset", message=message, maybe_paid=True)
+
+
+def _decoded(response: httpx.Response, headers: Mapping[str, str]) -> AsyncIterable[bytes]:
+    """Return the body's parts; where nothing has to be decoded, past httpx's decoders, which costs less."""
+    if "content-encoding" not in headers and isinstance(response.stream, httpx.AsyncByteStream):
+        return response.stream
+    return response.aiter_bytes()

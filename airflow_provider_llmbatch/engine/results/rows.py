@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -20,6 +19,10 @@ from airflow_provider_llmbatch.engine.items import (
     Usage,
 )
 
+# Made once: json.dumps with options would build a new encoder for every row.
+_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
+
 
 def encode(result: Result) -> bytes:
     """
@@ -33,11 +36,10 @@ def encode(result: Result) -> bytes:
 def dump_line(row: Mapping[str, Any]) -> bytes:
     """Return any JSON object as one line of strict JSON in UTF-8."""
     try:
-        text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return text.encode() + b"\n"
+        return _text(row).encode() + b"\n"
     except UnicodeEncodeError:
         # Half a surrogate pair has no UTF-8 form; as an escape it survives.
-        return json.dumps(row, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        return _escaped(row).encode() + b"\n"
 
 
 def to_row(result: Result) -> dict[str, Any]:
@@ -70,13 +72,7 @@ def to_row(result: Result) -> dict[str, Any]:
         prompt=prompt and {"name": prompt.name, "version": prompt.version, "sha": prompt.sha},
         variant=result.variant,
         attempts=result.attempts,
-        usage={
-            "prompt": usage.prompt,
-            "cached": usage.cached,
-            "completion": usage.completion,
-            "reasoning": usage.reasoning,
-            "estimated": usage.estimated,
-        },
+        usage=usage_row(usage),
         cost={"usd": format(cost.usd, "f"), "unpriced": cost.unpriced},
         latency_ms={"queue": round(result.queue_ms, 1), "call": round(result.call_ms, 1)},
         finish_reason=result.finish_reason,
@@ -139,7 +135,13 @@ def from_row(row: Mapping[str, Any]) -> Result:
 
 def usage_row(usage: Usage) -> dict[str, Any]:
     """Return usage as JSON values."""
-    return asdict(usage)
+    return {
+        "prompt": usage.prompt,
+        "cached": usage.cached,
+        "completion": usage.completion,
+        "reasoning": usage.reasoning,
+        "estimated": usage.estimated,
+    }
 
 
 def _iso(seconds: float) -> str:

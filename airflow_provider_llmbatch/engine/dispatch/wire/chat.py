@@ -18,11 +18,14 @@ EXCERPT = 200
 #: Tokens above this are nobody's usage; a field that says so is left out.
 LARGEST_COUNT = 10**12
 
+# Made once: json.dumps with options would build a new encoder for every request.
+_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
+
 
 def encode(model: str, messages: Sequence[Message], params: Mapping[str, Json]) -> bytes:
     """Return the request's body."""
     body = {"model": model, "messages": messages, **params}
-    return json.dumps(body, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+    return _escaped(body).encode()
 
 
 def decode(status: int, headers: Mapping[str, str], body: bytes) -> Reply | Failure:
