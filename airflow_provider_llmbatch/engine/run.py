@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from airflow_provider_llmbatch.engine import manifests
 from airflow_provider_llmbatch.engine.account import Account
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
@@ -120,13 +121,16 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     )
     if job.budget_usd is not None:
         await state.rebuild(limits, {limits.meters[-1].key: int(resume.spent(folder) * MICRO)})
+    manifests.forget(folder, chunk.number)
     account = Account(job, chunk, store, limits, observe)
     with closing(store):
         async with assemble(job, kit, store, state, limits, account) as (dispatcher, pursuer, limiter):
             await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
     if isinstance(dispatcher.stopped, StoreError):
         raise dispatcher.stopped
-    return account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
+    manifest = account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
+    manifests.store(folder, manifest)
+    return manifest
 
 
 def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:

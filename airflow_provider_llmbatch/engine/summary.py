@@ -19,7 +19,7 @@ from airflow_provider_llmbatch.errors import InputError
 #: Largest manifest in bytes of JSON, so that any XCom backend takes it.
 MANIFEST_BYTES = 8 * 1024
 
-State = Literal["complete", "stopped"]
+State = Literal["complete", "stopped", "running"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

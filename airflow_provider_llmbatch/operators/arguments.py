@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow_provider_llmbatch.errors import ConfigurationError
+from airflow_provider_llmbatch.operators.places import task_folder
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -179,23 +179,28 @@ def source_location(value: str | os.PathLike[str], context: Context) -> str:
     return str(dag_folder(context) / text)
 
 
-def path_component(name: str) -> str:
-    """Return a name as one part of a path; no name leads anywhere else."""
-    quoted = quote(name, safe="")
-    # Quoting leaves dots alone, and ".." would climb.
-    return quoted.replace(".", "%2E") if set(quoted) <= {"."} else quoted
+def own_folder(context: Context, settings: Settings, *, apart: bool) -> str:
+    """
+    Return the folder of this task in this run, below ``results_path``.
+
+    :param apart: whether each mapped instance needs a folder of its own.
+    """
+    ref = run_ref(context)
+    return task_folder(settings.results_path, ref.dag, ref.run, ref.task, ref.map_index if apart else -1)
 
 
 def result_location(value: str | None, context: Context, settings: Settings, *, apart: bool) -> str:
     """
-    Return where results go: as given, or a folder of this task in this run.
+    Return where results go: as given, or the folder of this task in this run.
 
     :param apart: whether each mapped instance needs a folder of its own.
+    :raises ConfigurationError: for a relative path.
     """
-    if value:
-        return value
-    ref = run_ref(context)
-    parts = [ref.dag, ref.run, ref.task]
-    if apart and ref.map_index >= 0:
-        parts.append(str(ref.map_index))
-    return "/".join([settings.results_path, *map(path_component, parts)])
+    if value in _NOTHING or value is None:
+        return own_folder(context, settings, apart=apart)
+    if "://" not in value and not os.path.isabs(value):
+        # Workers have other working directories than the one that read the DAG.
+        raise ConfigurationError(
+            f"result_path is {value!r}, a relative path; give an absolute path or a URL, or leave it out."
+        )
+    return value

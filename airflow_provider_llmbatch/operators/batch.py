@@ -114,7 +114,7 @@ def read_plan(descriptor: Any) -> Plan:
     path = str(descriptor["plan"])
     parent, _, name = path.rpartition("/")
     try:
-        with open_folder(parent).open(name) as file:
+        with open_folder(parent, read_only=True).open(name) as file:
             content = file.read()
     except OSError as error:
         raise InputError(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_llmbatch.errors import ConfigurationError, InputError
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
 from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.batch import job_of, read_plan
 from airflow_provider_llmbatch.operators.bridge import Bridge
 from airflow_provider_llmbatch.operators.fate import decided, judge
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
+from airflow_provider_llmbatch.operators.places import Note, leave_note
+from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,7 +35,7 @@ FAIL_FAST = 20
 _ON_EXISTING = ("resume", "restart", "fail")
 
 
-class LLMBatchDispatchOperator(BaseOperator):
+class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     """
     Send a chunk of items, or a whole source, and return the manifest.
 
@@ -136,6 +138,7 @@ class LLMBatchDispatchOperator(BaseOperator):
         else:
             job = self._job(context, settings, self._rows())
             chunk = whole(job)
+        self._leave_note(context, settings, job)
         manifest = self._run(job, chunk, settings)
         value = manifest.to_json()
         try:
@@ -145,6 +148,17 @@ class LLMBatchDispatchOperator(BaseOperator):
             context["ti"].xcom_push(key="return_value", value=value)
             raise
         return value
+
+    def _leave_note(self, context: Context, settings: Settings, job: Job) -> None:
+        """Tell the console where the results are; it is no reason to fail when that cannot be done."""
+        from airflow_provider_llmbatch.engine.results.folder import open_folder
+
+        note = Note(result_path=open_folder(job.result_path).uri, chunk=self.chunk)
+        place = arguments.own_folder(context, settings, apart=not self.chunk)
+        try:
+            leave_note(open_folder(place), note)
+        except StoreError as error:
+            self.log.warning("The report page will not find this task: %s", error)
 
     def _rows(self) -> str | Sequence[Mapping[str, Any]]:
         if not self.source:

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from airflow_provider_llmbatch.operators.arguments import run_ref
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
@@ -19,22 +21,27 @@ class LLMBatchReportLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return the page's address; it is stored in the link's XCom."""
-        return report_address(ti_key.dag_id, ti_key.run_id, ti_key.task_id)
+        return report_address(ti_key.dag_id, ti_key.run_id, ti_key.task_id, ti_key.map_index)
 
 
-def report_address(dag_id: str, run_id: str, task_id: str) -> str:
-    """Return the address of a task's report, below the path of ``[api] base_url``."""
+def report_address(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    """
+    Return the address of a task's report, below the path of ``[api] base_url``.
+
+    :param map_index: which of the mapped instances; -1 for a task that is not mapped.
+    """
     from urllib.parse import urlsplit
 
     from airflow.sdk import conf
 
     prefix = urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/")
     dag, run, task = (quote(part, safe="") for part in (dag_id, run_id, task_id))
-    return f"{prefix}/llmbatch/dags/{dag}/runs/{run}/tasks/{task}/report"
+    query = f"?map_index={map_index}" if map_index >= 0 else ""
+    return f"{prefix}/llmbatch/dags/{dag}/runs/{run}/tasks/{task}/report{query}"
 
 
 def push_report_link(context: Context) -> None:
     """Make the link work while the task is still running; Airflow itself pushes it at the end."""
-    instance = context["ti"]
-    address = report_address(instance.dag_id, instance.run_id, instance.task_id)
-    instance.xcom_push(key=LLMBatchReportLink().xcom_key, value=address)
+    ref = run_ref(context)
+    address = report_address(ref.dag, ref.run, ref.task, ref.map_index)
+    context["ti"].xcom_push(key=LLMBatchReportLink().xcom_key, value=address)

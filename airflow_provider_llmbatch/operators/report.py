@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -12,6 +12,7 @@ from airflow_provider_llmbatch.operators import arguments
 from airflow_provider_llmbatch.operators.batch import read_plan
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
+from airflow_provider_llmbatch.operators.places import REPORT_FILE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.summary import Manifest, Plan
 
 MARKDOWN_FILE = "report.md"
-HTML_FILE = "report.html"
 
 
 class LLMBatchReportOperator(BaseOperator):
@@ -67,15 +67,17 @@ class LLMBatchReportOperator(BaseOperator):
         push_report_link(context)
         manifests = list(self._manifests())
         report = merge(manifests, plan=self._plan(), results=_failed(manifests), title=str(self.title))
-        folder = open_folder(
-            arguments.result_location(self.result_path, context, load_settings(), apart=True)
-        )
-        markdown = to_markdown(report)
+        settings = load_settings()
+        folder = open_folder(arguments.result_location(self.result_path, context, settings, apart=True))
+        own = open_folder(arguments.own_folder(context, settings, apart=True))
+        markdown, html = to_markdown(report), to_html(report)
         folder.put(MARKDOWN_FILE, iter([markdown.encode()]), replace=True)
-        folder.put(HTML_FILE, iter([to_html(report).encode()]), replace=True)
+        # The console looks in the task's own folder, wherever else the report shall be.
+        for place in {folder.uri: folder, own.uri: own}.values():
+            place.put(REPORT_FILE, iter([html.encode()]), replace=True)
         self.log.info("Report:\n%s", markdown)
         return {
-            "html": f"{folder.uri}/{HTML_FILE}",
+            "html": f"{folder.uri}/{REPORT_FILE}",
             "markdown": f"{folder.uri}/{MARKDOWN_FILE}",
             "items": report.items,
             "counts": {str(outcome): n for outcome, n in report.counts.items()},
@@ -88,12 +90,12 @@ class LLMBatchReportOperator(BaseOperator):
         from airflow_provider_llmbatch.engine.summary import Manifest
 
         given: Any = [self.manifests] if isinstance(self.manifests, Mapping) else self.manifests
-        if isinstance(given, str) or not isinstance(given, Iterable):
+        if isinstance(given, str) or not isinstance(given, Sequence):
             raise InputError(
                 f"manifests is {type(given).__name__}; give what dispatch tasks return: dispatch.output."
             )
-        for manifest in given:
-            yield Manifest.from_json(manifest)
+        # One slice is one request for all mapped instances; one by one they would be asked for in turn.
+        yield from map(Manifest.from_json, given[:])
 
     def _plan(self) -> Plan | None:
         if not self.plan:

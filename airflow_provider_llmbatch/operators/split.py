@@ -12,6 +12,7 @@ from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.batch import ITEMS_FILE, item_lines, job_of, write_plan
 from airflow_provider_llmbatch.operators.dispatch import MAX_FAILED
 from airflow_provider_llmbatch.operators.fate import decided
+from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,7 +28,7 @@ MAX_CHUNKS = 16
 Strategy = Literal["sequential", "balanced"]
 
 
-class LLMBatchSplitOperator(BaseOperator):
+class LLMBatchSplitOperator(Verbatim, BaseOperator):
     """
     Cut a source into chunks and return a descriptor of each, for the dispatch operator's ``expand(chunk=…)``.
 

@@ -6,9 +6,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_authenticated
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import HTMLResponse
-from starlette.status import HTTP_404_NOT_FOUND
 
-from airflow_provider_llmbatch.plugins.pages import missing_page, report_page
+from airflow_provider_llmbatch.plugins.pages import report_page
 
 #: Pages run no script and load nothing; Airflow's own pages may frame them.
 PAGE_HEADERS = {
@@ -29,12 +28,10 @@ router = APIRouter()
     dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))],
 )
 def report(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> HTMLResponse:
-    """Show the report of a task instance."""
+    """Show the report of a task instance, or how far it is; what still changes is asked for again."""
     page = report_page(dag_id, run_id, task_id, map_index)
-    if page is None:
-        page = missing_page(dag_id, run_id, task_id, map_index)
-        return HTMLResponse(page, status_code=HTTP_404_NOT_FOUND, headers=PAGE_HEADERS)
-    return HTMLResponse(page, headers=PAGE_HEADERS)
+    again = {} if page.refresh_s is None else {"Refresh": str(page.refresh_s)}
+    return HTMLResponse(page.html, status_code=page.status, headers={**PAGE_HEADERS, **again})
 
 
 def create_app() -> FastAPI:

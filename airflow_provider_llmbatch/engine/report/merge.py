@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from decimal import Decimal
 
 from airflow_provider_llmbatch.engine.items import Cost, Outcome, Result, Usage
 from airflow_provider_llmbatch.engine.report.account import Example, HeatMap, Planned, Report
 from airflow_provider_llmbatch.engine.report.inert import inert
 from airflow_provider_llmbatch.engine.report.unknowns import unknowns
-from airflow_provider_llmbatch.engine.summary import Manifest, Plan, total
+from airflow_provider_llmbatch.engine.summary import Manifest, Plan, State, total
 from airflow_provider_llmbatch.errors import InputError
 
 #: failed items that are shown for each outcome
@@ -47,7 +47,7 @@ def merge(
     counts = total(part.counts for part in parts)
     return Report(
         title=title,
-        state="complete" if all(part.state == "complete" for part in parts) else "stopped",
+        state=_state({part.state for part in parts}),
         items=sum(part.items for part in parts),
         counts={outcome: counts[outcome] for outcome in Outcome if counts.get(outcome)},
         resumed=sum(part.resumed for part in parts),
@@ -61,6 +61,12 @@ def merge(
         heat=heat,
         unknowns=tuple(unknowns(parts, plan)),
     )
+
+
+def _state(states: Set[State]) -> State:
+    """Return the state of the whole: that of the part that is furthest from its end."""
+    order: tuple[State, ...] = ("running", "stopped", "complete")
+    return next(state for state in order if state in states)
 
 
 def _where(manifest: Manifest) -> str:

@@ -33,6 +33,8 @@ MEANINGS = {
     Outcome.ACCEPTED: "a person took the output as it was",
     Outcome.SKIPPED: "a person gave it up",
 }
+#: What ``unsent`` means as long as there is somebody to send it.
+PENDING = "not sent, or not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def headlines(report: Report) -> list[Headline]:
 
 
 def reasons(report: Report) -> list[str]:
-    """Return why it stopped, when it did."""
+    """Return why it stopped, when it did, or how far it is."""
     return list(dict.fromkeys(inert(part.reason) for part in report.parts if part.reason))
 
 
@@ -132,7 +134,8 @@ def _against_plan(report: Report) -> str:
 def _outcomes(report: Report) -> Iterator[tuple[str, ...]]:
     for outcome, items in report.counts.items():
         shown = (numbers.count(items), numbers.share(items, report.items))
-        yield (outcome.value, MEANINGS[outcome], *shown)
+        is_pending = report.state == "running" and outcome is Outcome.UNSENT
+        yield (outcome.value, PENDING if is_pending else MEANINGS[outcome], *shown)
     yield "All", "", numbers.count(report.items), numbers.share(report.items, report.items)
 
 

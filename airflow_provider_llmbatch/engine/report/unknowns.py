@@ -29,15 +29,18 @@ def _unknown_money(parts: Sequence[Manifest]) -> Iterator[str]:
 
 
 def _unknown_times(parts: Sequence[Manifest]) -> Iterator[str]:
-    silent = [part.chunk for part in parts if not part.latency_ms]
+    ended = [part for part in parts if part.state != "running"]
+    if len(ended) < len(parts):
+        yield "Latency, limits and times are those of chunks that have ended; the others tell when they have."
+    silent = [part.chunk for part in ended if not part.latency_ms]
     if silent:
         yield f"No latency is known for {_chunks(silent)}."
-    if len(parts) - len(silent) > 1:
+    if len(ended) - len(silent) > 1:
         yield (
             "Percentiles of several chunks cannot be added up. The range of the chunks' own is shown; "
             "that of all calls lies inside of it."
         )
-    if any(not part.started_at or not part.ended_at for part in parts):
+    if any(not part.started_at or not part.ended_at for part in ended):
         yield "Some chunks do not say when they ran, so the duration is that of the others."
 
 

@@ -2,7 +2,8 @@
 Names of the files in a result folder.
 
 ``part-<chunk>-<fence>-<n>.jsonl`` rows · ``ledger-<chunk>-<fence>-<n>.jsonl`` settled calls ·
-``chunk-<chunk>.json`` what the chunk's results answer. Fence 0 is a compacted part.
+``chunk-<chunk>.json`` what the chunk's results answer · ``manifest-<chunk>.json`` its account, once it has
+ended. Fence 0 is a compacted part.
 """
 
 from __future__ import annotations
@@ -50,3 +51,8 @@ def chunk_of(name: str) -> int | None:
     """Return the chunk number of a :func:`chunk_file`, None for other files."""
     match = _CHUNK.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def manifest_file(chunk: int) -> str:
+    """Return the name of the file that holds a chunk's manifest."""
+    return f"manifest-{chunk:05d}.json"

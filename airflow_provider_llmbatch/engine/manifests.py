@@ -1,0 +1,85 @@
+"""
+The manifests of a result folder: stored when a chunk ends, made of its rows as long as it has not.
+
+A new try takes the stored one away first, so that no manifest stands beside rows it does not speak of.
+"""
+
+from __future__ import annotations
+
+import json
+
+from airflow_provider_llmbatch.engine.results import names, resume
+from airflow_provider_llmbatch.engine.results.folder import Folder
+from airflow_provider_llmbatch.engine.results.store import read_answers
+from airflow_provider_llmbatch.engine.summary import Manifest
+from airflow_provider_llmbatch.errors import StoreError
+
+#: Looks at a chunk whose files change meanwhile, before giving up.
+LOOKS = 5
+
+
+def store(folder: Folder, manifest: Manifest) -> None:
+    """Keep the manifest of a chunk that has ended."""
+    content = json.dumps(manifest.to_json(), indent=1).encode()
+    folder.put(names.manifest_file(manifest.chunk), iter([content]), replace=True)
+
+
+def forget(folder: Folder, chunk: int) -> None:
+    """Take the manifest of an earlier try away."""
+    folder.remove(names.manifest_file(chunk))
+
+
+def manifests(folder: Folder, *, as_of: str) -> list[Manifest]:
+    """
+    Return a manifest of every chunk that has begun.
+
+    :param as_of: what the manifests of chunks that have not ended give as their reason.
+    :raises StoreError: when something that is there cannot be read.
+    """
+    chunks = sorted(chunk for chunk in map(names.chunk_of, folder.names()) if chunk is not None)
+    return [_stored(folder, chunk) or _so_far(folder, chunk, as_of) for chunk in chunks]
+
+
+def _stored(folder: Folder, chunk: int) -> Manifest | None:
+    try:
+        with folder.open(names.manifest_file(chunk)) as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return Manifest.from_json(json.loads(content))
+    except ValueError as error:
+        raise StoreError(f"{folder.uri}/{names.manifest_file(chunk)} cannot be read: {error}") from error
+
+
+def _so_far(folder: Folder, chunk: int, as_of: str) -> Manifest:
+    """Return what a chunk that has not ended has stored; an item without a row counts as unsent."""
+    answers = read_answers(folder, chunk) or {}
+    found = _survey(folder, chunk, answers["start"], answers["stop"])
+    newest = resume.highest_fence(folder, chunk)
+    # Open calls of the newest try are in flight; only those of earlier tries were cut off.
+    cut_off = sum(fence < newest for fence, _, _ in found.totals.open)
+    return Manifest(
+        result_path=folder.uri,
+        state="running",
+        items=answers["stop"] - answers["start"],
+        counts=found.where.counts(),
+        usage=found.totals.usage,
+        cost=found.totals.cost,
+        possible_double_paid=found.totals.maybe_paid + cut_off,
+        model=answers["model"],
+        schema_digest=answers["schema_digest"],
+        fingerprint=answers["fingerprint"],
+        chunk=chunk,
+        reason=as_of,
+    )
+
+
+def _survey(folder: Folder, chunk: int, start: int, stop: int) -> resume.Found:
+    for _ in range(LOOKS):
+        try:
+            return resume.survey(folder, chunk, start, stop)
+        except FileNotFoundError:
+            # The task has put its parts together between our listing and our reading.
+            continue
+    raise StoreError(f"The results in {folder.uri} change faster than they can be read; try again.")
