@@ -9,7 +9,8 @@ Errors of the package, sorted by what the caller can do about them.
     ├── EndpointError                     the service refuses or is away: resume later
     │   └── StoppedError                  the run stopped on purpose; what is left is ``unsent``
     └── StoreError                        storage or state cannot be trusted: stop before paying twice
-        └── StaleFenceError               a newer try of the same task has started
+        ├── StaleFenceError               a newer try of the same task has started
+        └── StateUnreachableError         the shared state is away; the same call may succeed later
 
 A failed *item* is a :class:`~airflow_provider_llmbatch.engine.items.Result`, never one of these.
 """
@@ -54,3 +55,7 @@ class StoreError(LLMBatchError):
 
 class StaleFenceError(StoreError):
     """A newer try of the same task has started; this one must not send anything more."""
+
+
+class StateUnreachableError(StoreError):
+    """The shared state is away for now; the same call may succeed later, and nothing is sent meanwhile."""

@@ -1,0 +1,48 @@
+"""Names of the keys: versioned, and with one hash tag for all that one step touches."""
+
+from __future__ import annotations
+
+#: Old and new workers share a server; what they cannot share has another version.
+VERSION = "llmbatch:v1"
+
+
+class Keys:
+    """
+    The keys of a domain.
+
+    :param domain: everything of one take; a team's unless it is named.
+    """
+
+    def __init__(self, domain: str) -> None:
+        self._prefix = f"{VERSION}:{{{domain}}}"
+        self.epoch = f"{self._prefix}:epoch"
+        self.fences = f"{self._prefix}:fences"
+
+    def throttle(self, name: str) -> str:
+        """Not-before and factor of an account and model."""
+        return f"{self._prefix}:throttle:{name}"
+
+    def leases(self, throttle: str) -> str:
+        """Calls in flight, by when their lease ends."""
+        return f"{self._prefix}:leases:{throttle}"
+
+    def lease_data(self, throttle: str) -> str:
+        """What each call in flight has reserved."""
+        return f"{self._prefix}:lease-data:{throttle}"
+
+    def queue(self, name: str) -> str:
+        """Who waits for a limit, by turn."""
+        return f"{self._prefix}:queue:{name}"
+
+    def turns(self, name: str) -> str:
+        """By when each of them has to come back."""
+        return f"{self._prefix}:turns:{name}"
+
+    def meter(self, name: str) -> str:
+        """One limit or budget."""
+        return f"{self._prefix}:meter:{name}"
+
+
+def standing(owner: str) -> str:
+    """Return the key of how far a run is."""
+    return f"{VERSION}:standing:{{{owner}}}"

@@ -1,0 +1,319 @@
+-- Settle what is done, then grant as many needs as fit, in order, in one step.
+--
+-- KEYS  1 epoch · 2 fences · 3 throttle · 4 leases · 5 lease data · 6 queue · 7 turns · 8… meters
+-- ARGV  1 JSON: owner, fence, waiter, priority, id, max_in_flight, lease_us, turn_us, known_epoch, last_us,
+--         undo [id, n], meters [{unit, cap, window, kept, quantum, burst, used, spread}],
+--         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent]]
+-- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch
+--   verdict   ok · stale · refused · lost (the epoch is not the one the caller knew; ask again)
+--   waits_for index of a meter, or in_flight · throttle · turn · ""
+-- Times are microseconds of this server's clock; a level is in thousandths of a unit.
+
+local ask = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local METERS = 7
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- Which life of the data this is. Made anew when it is missing; the caller says whether it knew one.
+local epoch = redis.call('HMGET', KEYS[1], 'id', 'born', 'full', 'run')
+if not epoch[1] then
+  local lost = ask.known_epoch ~= '' or ask.recent == 1
+  redis.call('HSET', KEYS[1], 'id', ask.id, 'born', text(now), 'full', lost and '1' or '0', 'run', '0',
+    'server', ask.server)
+  epoch = {ask.id, text(now), lost and '1' or '0', '0'}
+elseif ask.known_epoch ~= '' and ask.known_epoch ~= epoch[1] and epoch[3] == '0' then
+  -- Somebody started afresh before anybody knew that data were lost: from here on all windows are full.
+  redis.call('HSET', KEYS[1], 'full', '1', 'born', text(now))
+  for index = METERS + 1, #KEYS do
+    if ask.meters[index - METERS].window > 0 then redis.call('DEL', KEYS[index]) end
+  end
+  epoch[2], epoch[3] = text(now), '1'
+end
+local born, full, run = tonumber(epoch[2]), epoch[3] == '1', tonumber(epoch[4])
+
+local until_us, factor = 0, 1
+local throttle = redis.call('HMGET', KEYS[3], 'until', 'factor', 'at')
+if throttle[1] then
+  until_us = tonumber(throttle[1])
+  local climbed = (now - tonumber(throttle[3])) / ask.recovery_us * 1000000
+  factor = math.min(1000000, tonumber(throttle[2]) + math.max(0, climbed)) / 1000000
+end
+
+-- Meters -------------------------------------------------------------------------------------------
+
+local gauges = {}
+
+local function forget(gauge, key, first)
+  if not gauge.oldest then return end
+  if first - gauge.oldest > 1000 then
+    redis.call('DEL', key)
+    gauge.used, gauge.oldest, gauge.fresh = 0, nil, true
+    return
+  end
+  while gauge.oldest and gauge.oldest < first do
+    local amount = redis.call('HGET', key, text(gauge.oldest))
+    if amount then
+      gauge.used = gauge.used - amount
+      redis.call('HDEL', key, text(gauge.oldest))
+    end
+    gauge.oldest = gauge.oldest + 1
+    if gauge.used <= 0 and gauge.oldest < first then gauge.oldest = first end
+  end
+end
+
+local function put(gauge, key, number, amount)
+  local left = redis.call('HINCRBY', key, text(number), text(amount))
+  gauge.used = gauge.used + amount
+  if not gauge.oldest or number < gauge.oldest then gauge.oldest = number end
+  return left
+end
+
+local function start_full(meter, gauge, key)
+  -- What was granted before the data were lost is not known: the window counts as used up.
+  local share = meter.spread
+  local amount = math.ceil(meter.cap / share)
+  for step = 0, share - 1 do
+    put(gauge, key, math.floor(born / meter.quantum) - step, amount)
+  end
+  gauge.level = 0
+end
+
+local function load(index)
+  local meter, key = ask.meters[index], KEYS[METERS + index]
+  if meter.window == 0 then
+    gauges[index] = {used = tonumber(redis.call('HGET', key, 'u') or 0)}
+    return
+  end
+  local rate = meter.cap / meter.kept * factor * 1000
+  local saved = redis.call('HMGET', key, 'l', 't', 'u', 'o', 'r')
+  local gauge = {rate = rate, burst = math.max(1000, rate * meter.burst)}
+  if saved[2] then
+    gauge.level = tonumber(saved[1]) + math.max(0, now - tonumber(saved[2])) * rate
+    gauge.used, gauge.oldest, gauge.run = tonumber(saved[3]), tonumber(saved[4]), tonumber(saved[5])
+  else
+    gauge.level, gauge.used, gauge.run = gauge.burst, 0, run
+    if full and born + meter.kept > now then start_full(meter, gauge, key) end
+  end
+  gauge.first = math.floor((now - meter.kept) / meter.quantum) + 1
+  forget(gauge, key, gauge.first)
+  if gauge.run < run then
+    -- The server was restarted with its data: up to two seconds of grants may be missing from them.
+    local debit = math.ceil(meter.cap / meter.kept * 2000000)
+    put(gauge, key, math.floor(now / meter.quantum), debit)
+    gauge.level, gauge.run = gauge.level - debit * 1000, run
+  end
+  gauges[index] = gauge
+end
+
+local function move(index, amount, at)
+  local meter, gauge, key = ask.meters[index], gauges[index], KEYS[METERS + index]
+  if meter.window == 0 then
+    gauge.used = gauge.used + amount
+    redis.call('HSET', key, 'u', text(gauge.used))
+    redis.call('PEXPIRE', key, 90 * 86400000)
+    return
+  end
+  local number = math.floor(at / meter.quantum)
+  if number < gauge.first then return end
+  put(gauge, key, number, amount)
+  gauge.level = gauge.level - amount * 1000
+end
+
+local function window_wait(index, excess)
+  local meter, gauge, key = ask.meters[index], gauges[index], KEYS[METERS + index]
+  local number = gauge.oldest
+  local last = math.floor(now / meter.quantum)
+  while number and number <= last do
+    local amount = redis.call('HGET', key, text(number))
+    if amount then
+      excess = excess - amount
+      if excess <= 0 then return math.max(1, number * meter.quantum + meter.kept - now) end
+    end
+    number = number + 1
+  end
+  return meter.kept
+end
+
+-- Microseconds until an amount fits; 0 now, -1 never.
+local function wait_for(index, amount)
+  local meter, gauge = ask.meters[index], gauges[index]
+  if meter.window == 0 then
+    return gauge.used + amount <= meter.cap and 0 or -1
+  end
+  if amount > meter.cap then return -1 end
+  gauge.room = math.max(gauge.room or 0, amount * 1000)
+  local level = math.min(gauge.level, math.max(gauge.burst, amount * 1000))
+  local wait = 0
+  local missing = math.min(amount * 1000, gauge.burst) - level
+  if missing > 0 then wait = math.ceil(missing / gauge.rate) end
+  local excess = gauge.used + amount - math.max(amount, math.floor(meter.cap * factor))
+  if excess > 0 then wait = math.max(wait, window_wait(index, excess)) end
+  return wait
+end
+
+local function save(index)
+  local meter, gauge, key = ask.meters[index], gauges[index], KEYS[METERS + index]
+  if meter.window == 0 then return end
+  local level = math.min(gauge.level, math.max(gauge.burst, gauge.room or 0))
+  redis.call('HSET', key, 'l', text(level), 't', text(now), 'u', text(gauge.used),
+    'o', text(gauge.oldest or gauge.first), 'r', text(gauge.run))
+  redis.call('PEXPIRE', key, text(math.ceil(meter.kept / 500)))
+end
+
+for index = 1, #ask.meters do load(index) end
+
+-- Leases -------------------------------------------------------------------------------------------
+
+local expired = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', text(now), 'LIMIT', 0, 1000)
+for _, id in ipairs(expired) do
+  redis.call('ZREM', KEYS[4], id)
+  redis.call('HDEL', KEYS[5], id)
+end
+
+-- Each lease is settled once, however often the caller says so: its data are gone afterwards.
+local function settle(id, tokens, micro_usd, sent)
+  local data = redis.call('HGET', KEYS[5], id)
+  if not data then return end
+  local reserved = cjson.decode(data)
+  local at = tonumber(reserved[4])
+  redis.call('HDEL', KEYS[5], id)
+  redis.call('ZREM', KEYS[4], id)
+  local actual = {reserved[1], tokens, micro_usd}
+  for index, meter in ipairs(ask.meters) do
+    local was = reserved[meter.unit]
+    local change = actual[meter.unit] >= 0 and actual[meter.unit] - was or 0
+    if sent == 0 then
+      move(index, -was, at)
+    elseif meter.unit == 3 or meter.used == 1 then
+      if change ~= 0 then move(index, change, at) end
+    elseif change > 0 then
+      move(index, change, now)
+    end
+  end
+end
+
+for _, one in ipairs(ask.settled) do settle(one[1], one[2], one[3], one[4]) end
+for _, one in ipairs(ask.undo) do
+  -- It may not even have arrived yet; then it must not be carried out any more.
+  redis.call('HSET', KEYS[7], ':undone:' .. one[1], '1')
+  for number = 1, one[2] do settle(one[1] .. ':' .. number, -1, -1, 0) end
+end
+
+local function answer(verdict, granted, wait, waits_for)
+  for index = 1, #ask.meters do save(index) end
+  return {verdict, text(now), text(granted), text(wait), tostring(waits_for),
+    text(tonumber(redis.call('HGET', KEYS[2], ask.owner) or 0)), epoch[1]}
+end
+
+local function leave_queue()
+  redis.call('ZREM', KEYS[6], ask.waiter)
+  redis.call('HDEL', KEYS[7], ask.waiter)
+end
+
+if tonumber(redis.call('HGET', KEYS[2], ask.owner) or 0) > ask.fence then
+  leave_queue()
+  return answer('stale', 0, 0, '')
+end
+if #ask.needs == 0 then
+  leave_queue()
+  return answer('ok', 0, 0, '')
+end
+if redis.call('HEXISTS', KEYS[7], ':undone:' .. ask.id) == 1 then return answer('ok', 0, 0, 'turn') end
+if until_us > now then return answer('ok', 0, until_us - now, 'throttle') end
+
+-- Turns --------------------------------------------------------------------------------------------
+
+local function line_up(at_the_end, wait)
+  if at_the_end or not redis.call('ZSCORE', KEYS[6], ask.waiter) then
+    local ticket = redis.call('HINCRBY', KEYS[7], ':last', 1)
+    redis.call('ZADD', KEYS[6], text(ask.priority * 1000000000000 + ticket), ask.waiter)
+  end
+  -- Whoever does not come back in time, two seconds after its wait, has lost its turn.
+  redis.call('HSET', KEYS[7], ask.waiter, text(now + wait + 2000000))
+  redis.call('PEXPIRE', KEYS[6], 600000)
+  redis.call('PEXPIRE', KEYS[7], 600000)
+end
+
+local function head()
+  while true do
+    local first = redis.call('ZRANGE', KEYS[6], 0, 0)[1]
+    if not first or first == ask.waiter then return first end
+    local deadline = tonumber(redis.call('HGET', KEYS[7], first) or 0)
+    if deadline >= now then return first end
+    redis.call('ZREM', KEYS[6], first)
+    redis.call('HDEL', KEYS[7], first)
+  end
+end
+
+local first = head()
+if first and first ~= ask.waiter then
+  line_up(false, 0)
+  local place = redis.call('ZRANK', KEYS[6], ask.waiter)
+  local wait = math.min(250000, math.max(10000, 20000 * place))
+  redis.call('HSET', KEYS[7], ask.waiter, text(now + wait + 2000000))
+  return answer('ok', 0, wait, 'turn')
+end
+
+-- Grants -------------------------------------------------------------------------------------------
+
+local open = redis.call('ZCARD', KEYS[4])
+local taken = {0, 0, 0}
+
+-- A turn ends with a quarter second of the rate, so that others have theirs.
+local function turn_is_over(need)
+  for index, meter in ipairs(ask.meters) do
+    if meter.window > 0 then
+      local so_far = taken[meter.unit]
+      if so_far > 0 and (so_far + need[meter.unit]) * 1000 > gauges[index].rate * ask.turn_us then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+local granted, wait, waits_for, refused = 0, 0, '', false
+for number, need in ipairs(ask.needs) do
+  if open + granted >= ask.max_in_flight then
+    wait, waits_for = 50000, 'in_flight'
+    break
+  end
+  if turn_is_over(need) then
+    wait, waits_for = 1000, 'turn'
+    break
+  end
+  local longest, binding = 0, ''
+  for index, meter in ipairs(ask.meters) do
+    local this = wait_for(index, need[meter.unit])
+    if this < 0 then longest, binding, refused = 0, index, true break end
+    if this > longest then longest, binding = this, index end
+  end
+  if refused or longest > 0 then
+    wait, waits_for = longest, binding
+    break
+  end
+  for index, meter in ipairs(ask.meters) do
+    move(index, need[meter.unit], now)
+    taken[meter.unit] = taken[meter.unit] + need[meter.unit]
+  end
+  granted = number
+  local id = ask.id .. ':' .. number
+  redis.call('ZADD', KEYS[4], text(now + ask.lease_us), id)
+  redis.call('HSET', KEYS[5], id, cjson.encode({need[1], need[2], need[3], text(now), ask.owner}))
+end
+if granted > 0 then
+  redis.call('PEXPIRE', KEYS[4], text(math.ceil(ask.lease_us / 500)))
+  redis.call('PEXPIRE', KEYS[5], text(math.ceil(ask.lease_us / 500)))
+end
+
+if granted == #ask.needs or refused then
+  leave_queue()
+else
+  line_up(granted > 0, wait)
+  if granted > 0 and redis.call('ZCARD', KEYS[6]) > 1 then wait, waits_for = 10000, 'turn' end
+end
+return answer(refused and 'refused' or 'ok', granted, wait, waits_for)

@@ -1,0 +1,303 @@
+"""All state roles on Redis; a Lua script is the atomic step, the server's clock the only one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from airflow_provider_llmbatch.engine.state import arithmetic
+from airflow_provider_llmbatch.engine.state.protocols import (
+    QUANTA_PER_WINDOW,
+    Grant,
+    Level,
+    Meter,
+    Need,
+    Scope,
+    Settlement,
+    Standing,
+    Taken,
+)
+from airflow_provider_llmbatch.engine.state.redis import keys, scripts
+from airflow_provider_llmbatch.engine.state.redis.keys import Keys
+from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
+
+_MICRO = 1_000_000
+_UNITS = {"requests": 1, "tokens": 2, "micro_usd": 3}
+#: Seconds of the rate that one turn takes at most while others wait.
+TURN_S = 0.25
+#: A window longer than this starts evenly used after a loss of data, and not all at its end. Seconds.
+SPREAD_ABOVE_S = 600.0
+#: Seconds for which a run's progress is kept.
+STANDING_S = 14 * 86400
+
+
+class RedisState:
+    """
+    State for workers on any number of hosts.
+
+    :param client: from :func:`.connect.connect`.
+    :param recent: whether this run has sent something within the last window, as its ledger knows; a store
+        without data is then taken for one that has lost them.
+    :param new_id: makes the id of a take.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        recent: bool = False,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._client = client
+        self._recent = recent
+        self._new_id = new_id
+        self._epoch = ""
+        self._server = ""
+        #: takes whose answer never came: what they gave is given back with the next one
+        self._unanswered: dict[str, int] = {}
+        self._freed: set[tuple[str, int, str]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+        """See :meth:`.protocols.Limits.take`."""
+        await self._greet(scope.domain)
+        await self._free_older(scope)
+        take_id = self._new_id()
+        answer = await self._ask(scope, needs, settled, take_id)
+        verdict, now, granted, wait_us, waits_for, fence, self._epoch = answer
+        if verdict == "stale":
+            raise StaleFenceError(
+                f"Try {scope.fence} of {scope.owner} has been replaced by try {fence}; it sends nothing more."
+            )
+        return Taken(
+            grants=tuple(
+                Grant(id=f"{take_id}:{number}", need=need, at=int(now) / _MICRO)
+                for number, need in enumerate(needs[: int(granted)], start=1)
+            ),
+            wait_s=int(wait_us) / _MICRO,
+            waits_for=scope.meters[int(waits_for) - 1].key if waits_for.isdecimal() else waits_for,
+            refused=verdict == "refused",
+        )
+
+    async def throttle(self, scope: Scope, seconds: float) -> None:
+        """See :meth:`.protocols.Limits.throttle`."""
+        arguments = [
+            round(seconds * _MICRO),
+            _recovery_us(scope),
+            round(arithmetic.FACTOR_DROP * _MICRO),
+            round(arithmetic.FACTOR_FLOOR * _MICRO),
+        ]
+        name = Keys(scope.domain).throttle(scope.throttle)
+        await self._script("throttle", [name], [str(n) for n in arguments])
+
+    async def rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
+        """See :meth:`.protocols.Limits.rebuild`."""
+        budgets = [m for m in scope.meters if m.window_s is None and m.key in used]
+        if budgets:
+            names = [Keys(scope.domain).meter(m.key) for m in budgets]
+            await self._script("rebuild", names, [str(used[m.key]) for m in budgets])
+
+    async def levels(self, scope: Scope) -> Sequence[Level]:
+        """See :meth:`.protocols.Limits.levels`."""
+        names = Keys(scope.domain)
+        async with self._reaching():
+            factor = await self._client.hget(names.throttle(scope.throttle), "factor")
+            used = [await self._client.hget(names.meter(m.key), "u") for m in scope.meters]
+        share = int(factor) / _MICRO if factor else 1.0
+        return [
+            Level(key=m.key, used=int(n or 0), capacity=m.capacity, factor=share)
+            for m, n in zip(scope.meters, used, strict=True)
+        ]
+
+    async def next(self, owner: str, at_least: int = 1, domain: str = "llmbatch") -> int:
+        """See :meth:`.protocols.Fences.next`."""
+        async with self._reaching():
+            number = await scripts.run(self._client, "fence", [Keys(domain).fences], [owner, str(at_least)])
+        return int(number)
+
+    async def report(self, standing: Standing) -> None:
+        """See :meth:`.protocols.Progress.report`."""
+        async with self._reaching():
+            seconds, _ = await self._client.time()
+            value = {
+                "result_path": standing.result_path,
+                "done": standing.done,
+                "items": standing.items,
+                "figures": dict(standing.figures),
+                "at": seconds,
+            }
+            await self._client.set(
+                keys.standing(standing.owner), json.dumps(value, allow_nan=False), ex=STANDING_S
+            )
+
+    async def standing(self, owner: str) -> Standing | None:
+        """See :meth:`.protocols.Progress.standing`."""
+        async with self._reaching():
+            value = await self._client.get(keys.standing(owner))
+        return None if value is None else Standing(owner=owner, **json.loads(value))
+
+    async def close(self) -> None:
+        """Close the connections, when what is under way is over."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        pool = getattr(self._client, "connection_pool", None)
+        for sentinel in getattr(getattr(pool, "sentinel_manager", None), "sentinels", ()):
+            await sentinel.aclose()
+        await self._client.aclose()
+
+    async def _script(self, name: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+        """
+        Run a script to its end, even when the caller is cancelled.
+
+        The client swallows a cancellation at times, and a connection given up half way is one less.
+        """
+        task = asyncio.ensure_future(self._run(name, names, arguments))
+        self._under_way.add(task)
+        task.add_done_callback(self._over)
+        return await asyncio.shield(task)
+
+    async def _run(self, name: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+        async with self._reaching():
+            return await scripts.run(self._client, name, names, arguments)
+
+    def _over(self, task: asyncio.Future[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            # Whoever was cancelled meanwhile does not want to know.
+            task.exception()
+
+    async def _ask(
+        self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement], take_id: str
+    ) -> list[str]:
+        undo = dict(self._unanswered)
+        ask = {
+            "id": take_id,
+            "owner": scope.owner,
+            "fence": scope.fence,
+            "waiter": scope.waiter_key,
+            "priority": scope.priority,
+            "max_in_flight": scope.max_in_flight,
+            "lease_us": round(scope.lease_s * _MICRO),
+            "turn_us": round(TURN_S * _MICRO),
+            "recovery_us": _recovery_us(scope),
+            "known_epoch": self._epoch,
+            "server": self._server,
+            "recent": int(self._recent),
+            "undo": list(undo.items()),
+            "meters": [_meter(meter) for meter in scope.meters],
+            "needs": [[1, need.tokens, need.micro_usd] for need in needs],
+            "settled": [_settlement(one) for one in settled],
+        }
+        if needs:
+            self._unanswered[take_id] = len(needs)
+        answer: list[str] = await self._script("take", _keys(scope), [json.dumps(ask)])
+        for known in (*undo, take_id):
+            self._unanswered.pop(known, None)
+        return answer
+
+    async def _greet(self, domain: str) -> None:
+        """Look, after each loss of connection, whether the server is still the same."""
+        if self._server:
+            return
+        async with self._reaching():
+            server = (await self._client.info("server")).get("run_id", "")
+        await self._script("restarted", [Keys(domain).epoch], [server])
+        self._server = server
+
+    async def _free_older(self, scope: Scope) -> None:
+        """Free, once, what the owner's older tries still hold."""
+        mark = (scope.owner, scope.fence, scope.throttle)
+        if mark in self._freed:
+            return
+        names = Keys(scope.domain)
+        held = [names.leases(scope.throttle), names.lease_data(scope.throttle)]
+        await self._script("free", held, [scope.owner])
+        self._freed.add(mark)
+
+    @asynccontextmanager
+    async def _reaching(self) -> AsyncIterator[None]:
+        """
+        Tell a server that is away from one that answers with an error.
+
+        :raises StateUnreachableError: when it is away; the same call may succeed later.
+        :raises StoreError: when it refuses.
+        """
+        from redis import exceptions
+
+        try:
+            yield
+        except (exceptions.ConnectionError, exceptions.TimeoutError, TimeoutError, OSError) as error:
+            self._server = ""
+            raise StateUnreachableError(f"Redis cannot be reached: {type(error).__name__}.") from error
+        except exceptions.RedisError as error:
+            if _passes(error):
+                self._server = ""
+                raise StateUnreachableError(f"Redis is not ready: {error}") from error
+            raise StoreError(f"Redis refuses: {error}. Check version, memory and permissions.") from error
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the server will take the same call when it has loaded its data or changed its role."""
+    words = ("LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
+    return str(error).upper().startswith(words) or type(error).__name__ in (
+        "BusyLoadingError",
+        "ReadOnlyError",
+        "ClusterDownError",
+        "MasterDownError",
+        "MasterNotFoundError",
+        "TryAgainError",
+    )
+
+
+def _keys(scope: Scope) -> list[str]:
+    names = Keys(scope.domain)
+    return [
+        names.epoch,
+        names.fences,
+        names.throttle(scope.throttle),
+        names.leases(scope.throttle),
+        names.lease_data(scope.throttle),
+        names.queue(scope.queue_key),
+        names.turns(scope.queue_key),
+        *(names.meter(meter.key) for meter in scope.meters),
+    ]
+
+
+def _meter(meter: Meter) -> dict[str, int]:
+    window_s = meter.window_s or 0.0
+    # Whole microseconds, rounded up, so that no rounding shortens what is kept.
+    quantum = -(-round(window_s * _MICRO) // QUANTA_PER_WINDOW)
+    return {
+        "unit": _UNITS[meter.unit],
+        "cap": meter.capacity,
+        "window": round(window_s * _MICRO),
+        "quantum": quantum,
+        "kept": round((window_s + meter.slack_s) * _MICRO) + quantum,
+        "burst": round(meter.burst_s * _MICRO),
+        "used": int(meter.counts == "used"),
+        "spread": QUANTA_PER_WINDOW if window_s > SPREAD_ABOVE_S else 1,
+    }
+
+
+def _settlement(one: Settlement) -> list[Any]:
+    tokens = -1 if one.tokens is None else one.tokens
+    return [one.grant.id, tokens, -1 if one.micro_usd is None else one.micro_usd, int(one.sent)]
+
+
+def _recovery_us(scope: Scope) -> int:
+    window_s = next((m.window_s for m in scope.meters if m.window_s is not None), 60.0)
+    return round(arithmetic.FACTOR_RECOVERY_S * window_s / 60.0 * _MICRO)
+
+
+async def eviction_policy(client: Any) -> str | None:
+    """Return what the server throws away when it is full; None when it does not say."""
+    from redis.exceptions import RedisError
+
+    try:
+        answer = await asyncio.wait_for(client.config_get("maxmemory-policy"), 5.0)
+    except (RedisError, OSError, TimeoutError):
+        return None
+    return str(answer.get("maxmemory-policy")) if answer else None
