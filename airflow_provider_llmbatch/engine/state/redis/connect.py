@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Seconds for a connection, and for an answer.
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 5.0
+#: Connections of one process.
+CONNECTIONS = 16
 #: Seconds of silence after which a connection is checked before it is used.
 HEALTH_CHECK_S = 15
 
@@ -64,9 +66,11 @@ def _options() -> dict[str, Any]:
 
 
 def _single(url: str) -> Redis:
-    from redis.asyncio import Redis
+    from redis.asyncio import BlockingConnectionPool, Redis
 
-    return Redis.from_url(url, **_options())
+    # Who finds all connections in use waits for one, instead of being told that the server is away.
+    pool = BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=60, **_options())
+    return Redis.from_pool(pool)
 
 
 def _cluster(url: str) -> RedisCluster:

@@ -92,14 +92,14 @@ class RedisState:
             round(arithmetic.FACTOR_FLOOR * _MICRO),
         ]
         name = Keys(scope.domain).throttle(scope.throttle)
-        await self._script("throttle", [name], [str(n) for n in arguments])
+        await self.script("throttle", [name], [str(n) for n in arguments])
 
     async def rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
         """See :meth:`.protocols.Limits.rebuild`."""
         budgets = [m for m in scope.meters if m.window_s is None and m.key in used]
         if budgets:
             names = [Keys(scope.domain).meter(m.key) for m in budgets]
-            await self._script("rebuild", names, [str(used[m.key]) for m in budgets])
+            await self.script("rebuild", names, [str(used[m.key]) for m in budgets])
 
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """See :meth:`.protocols.Limits.levels`."""
@@ -148,7 +148,7 @@ class RedisState:
             await sentinel.aclose()
         await self._client.aclose()
 
-    async def _script(self, name: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+    async def script(self, name: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         """
         Run a script to its end, even when the caller is cancelled.
 
@@ -158,6 +158,11 @@ class RedisState:
         self._under_way.add(task)
         task.add_done_callback(self._over)
         return await asyncio.shield(task)
+
+    async def command(self, *words: str) -> Any:
+        """Send one command of Redis."""
+        async with self._reaching():
+            return await self._client.execute_command(*words)
 
     async def _run(self, name: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         async with self._reaching():
@@ -193,7 +198,7 @@ class RedisState:
         }
         if needs:
             self._unanswered[take_id] = len(needs)
-        answer: list[str] = await self._script("take", _keys(scope), [json.dumps(ask)])
+        answer: list[str] = await self.script("take", _keys(scope), [json.dumps(ask)])
         for known in (*undo, take_id):
             self._unanswered.pop(known, None)
         return answer
@@ -204,7 +209,7 @@ class RedisState:
             return
         async with self._reaching():
             server = (await self._client.info("server")).get("run_id", "")
-        await self._script("restarted", [Keys(domain).epoch], [server])
+        await self.script("restarted", [Keys(domain).epoch], [server])
         self._server = server
 
     async def _free_older(self, scope: Scope) -> None:
@@ -214,7 +219,7 @@ class RedisState:
             return
         names = Keys(scope.domain)
         held = [names.leases(scope.throttle), names.lease_data(scope.throttle)]
-        await self._script("free", held, [scope.owner])
+        await self.script("free", held, [scope.owner])
         self._freed.add(mark)
 
     @asynccontextmanager

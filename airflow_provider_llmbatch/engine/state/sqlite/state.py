@@ -103,6 +103,15 @@ class SqliteState:
         await self._run(self._connection.close)
         self._thread.shutdown(wait=True)
 
+    async def step(self, change: Callable[[sqlite3.Connection, float], T]) -> T:
+        """Run ``change(connection, now)`` in a transaction of its own."""
+
+        def transact() -> T:
+            with self._transaction() as connection:
+                return change(connection, self._now())
+
+        return await self._run(transact)
+
     async def _run(self, step: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, step, *arguments)
 
