@@ -173,8 +173,8 @@ def _decimal(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def _same_version(what: str, data: Mapping[str, Any]) -> None:
-    version = data.get("schema_version")
+def _same_version(what: str, data: Any) -> None:
+    version = data.get("schema_version") if isinstance(data, Mapping) else None
     if version != SCHEMA_VERSION:
         raise InputError(
             f"Expected a {what} of schema_version {SCHEMA_VERSION}, got {version!r}. "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.settings import Settings
 
 #: What a template gives for an argument that is not set.
-_NOTHING = (None, "", "None", "null")
+_NOTHING = ("", "None", "null")
 
 
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:
@@ -46,7 +46,7 @@ def whole_number(name: str, value: Any, *, least: int = 1) -> int:
 
 def optional_whole_number(name: str, value: Any, *, least: int = 1) -> int | None:
     """Read a whole number that may be left out."""
-    return None if value in _NOTHING else whole_number(name, value, least=least)
+    return None if _is_nothing(value) else whole_number(name, value, least=least)
 
 
 def share(name: str, value: Any) -> float:
@@ -85,7 +85,7 @@ def dollars(name: str, value: Any) -> Decimal | None:
 
     :raises ConfigurationError: when it is no positive amount.
     """
-    if value in _NOTHING:
+    if _is_nothing(value):
         return None
     try:
         amount = Decimal(str(value))
@@ -98,13 +98,35 @@ def dollars(name: str, value: Any) -> Decimal | None:
     return amount
 
 
+def optional_text(value: Any) -> str | None:
+    """Read a text that may be left out."""
+    return None if _is_nothing(value) else str(value)
+
+
+def rows_or_path(value: Any) -> str | Sequence[Mapping[str, Any]] | None:
+    """
+    Read a source: a path or URL, or rows; None when it is left out.
+
+    :raises ConfigurationError: when it is neither.
+    """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, str) or value is None:
+        return optional_text(value)
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise ConfigurationError(
+            f"source is {type(value).__name__} {str(value)[:60]}; give a path or URL, or a list of rows."
+        )
+    return value or None
+
+
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """
     Read a JSON object, as such or as a template has written it.
 
     :raises ConfigurationError: when it is none.
     """
-    if value in _NOTHING:
+    if _is_nothing(value):
         return {}
     if isinstance(value, str):
         try:
@@ -162,7 +184,7 @@ def prompt_of(value: Any, context: Context, settings: Settings) -> Prompt:
         return inline_prompt(str(value["system"]), value.get("user"))
     if not isinstance(value, str) or not value:
         raise ConfigurationError(
-            f"prompt is {type(value).__name__} {str(value)[:60]!r}; give 'name@version', or a mapping with "
+            f"prompt is {type(value).__name__} {str(value)[:60]}; give 'name@version', or a mapping with "
             "'system' and optionally 'user'."
         )
     folders = [dag_folder(context) / "prompts"]
@@ -196,11 +218,16 @@ def result_location(value: str | None, context: Context, settings: Settings, *, 
     :param apart: whether each mapped instance needs a folder of its own.
     :raises ConfigurationError: for a relative path.
     """
-    if value in _NOTHING or value is None:
+    place = optional_text(value)
+    if place is None:
         return own_folder(context, settings, apart=apart)
-    if "://" not in value and not os.path.isabs(value):
+    if "://" not in place and not os.path.isabs(place):
         # Workers have other working directories than the one that read the DAG.
         raise ConfigurationError(
-            f"result_path is {value!r}, a relative path; give an absolute path or a URL, or leave it out."
+            f"result_path is {place!r}, a relative path; give an absolute path or a URL, or leave it out."
         )
-    return value
+    return place
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value in _NOTHING)

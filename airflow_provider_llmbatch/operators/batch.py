@@ -53,7 +53,7 @@ def job_of(
 
     connection = LLMBatchHook(llm_conn_id).settings()
     found = arguments.prompt_of(prompt, context, settings)
-    asked = model or connection.model or connection.azure_deployment
+    asked = arguments.optional_text(model) or connection.model or connection.azure_deployment
     if not asked:
         raise ConfigurationError(
             f"Neither the task nor connection {llm_conn_id!r} names a model; set 'model' in one of them."

@@ -161,11 +161,12 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             self.log.warning("The report page will not find this task: %s", error)
 
     def _rows(self) -> str | Sequence[Mapping[str, Any]]:
-        if not self.source:
+        source = arguments.rows_or_path(self.source)
+        if source is None:
             raise ConfigurationError(
                 "Neither chunk nor source is set; give a path, a list of rows, or a chunk of a split task."
             )
-        return self.source if isinstance(self.source, str) else list(self.source)
+        return source
 
     def _planned(self, context: Context, settings: Settings) -> tuple[Job, Chunk]:
         plan = read_plan(self.chunk)
@@ -185,7 +186,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
         if "://" not in result_path:
             surroundings.refuse_other_hosts(settings, f"The result path {result_path}")
-        wait = settings.max_wait if self.max_wait in (None, "", "None") else self.max_wait
+        wait = arguments.optional_text(self.max_wait) or settings.max_wait
         return job_of(
             context,
             settings,

@@ -135,11 +135,12 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
 
     def _source(self, folder: Folder) -> str:
         """Return where the items lie; rows that came by XCom are stored, so that every chunk finds them."""
-        if not self.source:
+        source = arguments.rows_or_path(self.source)
+        if source is None:
             raise ConfigurationError("source is empty; give a path or URL, or a list of rows.")
-        if isinstance(self.source, str):
-            return self.source
-        folder.put(ITEMS_FILE, item_lines(self.source), replace=True)
+        if isinstance(source, str):
+            return source
+        folder.put(ITEMS_FILE, item_lines(source), replace=True)
         return f"{folder.uri}/{ITEMS_FILE}"
 
     def _tell(self, job: Job, drawn: Plan) -> None:
