@@ -43,6 +43,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         ),
         "sensitive": True,
     },
+    "redis_conn_id": _option(
+        "A connection of type redis whose server keeps limits, fences and progress, in place of state_url.",
+        example="redis_default",
+    ),
     "prompts_path": _option(
         "A directory of prompts/<name>/<version>.yaml, searched after the one beside the DAG file.",
         example="/opt/airflow/prompts",
@@ -82,6 +86,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         type="float",
         example="3600",
         default="21600",
+    ),
+    "statsd_host": _option(
+        "Host of a statsd server for the metrics of batches. Empty: they go where Airflow's own metrics go.",
+        example="statsd-exporter",
+    ),
+    "statsd_port": _option("UDP port of statsd_host.", type="integer", example="9125", default="8125"),
+    "statsd_prefix": _option(
+        "What stands before the names of metrics that go to statsd_host.", example="production"
     ),
 }
 
@@ -123,6 +135,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "API",
         {"type": ["string", "null"], "enum": ["chat_completions"]},
         "Protocol of the endpoint.",
+    ),
+    "response_format": _field(
+        "Form of schemas",
+        {"type": ["string", "null"], "enum": ["json_schema", "json_object_schema", "json_object", "none"]},
+        "How the service is asked for JSON. Empty: json_schema, as OpenAI, vLLM and Ollama take it; "
+        "llama-cpp-python takes json_object_schema. All others also show the schema in the system message.",
     ),
     "azure_deployment": _field("Azure deployment", _OPTIONAL_TEXT, "Name of the deployment, on Azure only."),
     "api_version": _field("Azure API version", _OPTIONAL_TEXT, "Such as 2024-10-21, on Azure only."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,11 @@ from airflow_provider_llmbatch.provider_info import OPTIONS
 SECTION = "llmbatch"
 
 _ENCODINGS = ("o200k_base", "cl100k_base")
-_STATE_SCHEMES = ("sqlite", "redis", "rediss")
+_REDIS_SCHEMES = tuple(
+    f"{scheme}{kind}" for scheme in ("redis", "rediss") for kind in ("", "+cluster", "+sentinel")
+)
+_STATE_SCHEMES = ("sqlite", *_REDIS_SCHEMES)
+_METRIC_PREFIX = re.compile(r"[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*")
 _YES = frozenset({"1", "t", "true", "yes", "on"})
 _NO = frozenset({"0", "f", "false", "no", "off"})
 
@@ -27,6 +32,8 @@ class Settings:
     results_path: str
     #: ``sqlite:///`` and an absolute path, or a Redis URL, which can hold a password
     state_url: str = field(repr=False)
+    #: connection of type redis that stands in for ``state_url``
+    redis_conn_id: str | None
     prompts_path: Path | None
     prices_path: Path | None
     default_encoding: str
@@ -38,6 +45,10 @@ class Settings:
     #: seconds
     defer_after: float
     max_wait: float
+    #: None: metrics go where Airflow's go
+    statsd_host: str | None
+    statsd_port: int
+    statsd_prefix: str | None
 
 
 def load_settings() -> Settings:
@@ -75,6 +86,7 @@ def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Setti
     return Settings(
         results_path=_results_path(required("results_path")),
         state_url=_state_url(required("state_url")),
+        redis_conn_id=text("redis_conn_id"),
         prompts_path=_path("prompts_path", text("prompts_path")),
         prices_path=_path("prices_path", text("prices_path")),
         default_encoding=_choice("default_encoding", required("default_encoding"), _ENCODINGS),
@@ -85,6 +97,9 @@ def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Setti
         shared_filesystem=_boolean("shared_filesystem", required("shared_filesystem")),
         defer_after=defer_after,
         max_wait=max_wait,
+        statsd_host=text("statsd_host"),
+        statsd_port=_port("statsd_port", required("statsd_port")),
+        statsd_prefix=_metric_prefix("statsd_prefix", text("statsd_prefix")),
     )
 
 
@@ -103,7 +118,11 @@ def _state_url(value: str) -> str:
     scheme, separator, rest = value.partition("://")
     if not separator or scheme not in _STATE_SCHEMES or not rest.strip("/"):
         shown = f"has the scheme {scheme!r}" if separator else "is no URL"
-        raise _refusal("state_url", shown, "give sqlite:////<path>, redis://<host>:6379/0 or rediss://…")
+        raise _refusal(
+            "state_url",
+            shown,
+            "give sqlite:////<path>, or redis://<host>:6379/0 with rediss, +cluster or +sentinel",
+        )
     if scheme == "sqlite" and not rest.startswith("//"):
         raise _refusal("state_url", f"is {value!r}, a relative path", "write four slashes: sqlite:////<path>")
     return value
@@ -135,6 +154,19 @@ def _seconds(option: str, value: str) -> float:
     if not math.isfinite(seconds) or seconds <= 0:
         raise _refusal(option, f"is {value!r}", "set it to a number of seconds above 0")
     return seconds
+
+
+def _port(option: str, value: str) -> int:
+    port = int(value) if value.isascii() and value.isdigit() and len(value) < 6 else 0
+    if not 0 < port < 65536:
+        raise _refusal(option, f"is {value!r}", "set it to a port from 1 to 65535")
+    return port
+
+
+def _metric_prefix(option: str, value: str | None) -> str | None:
+    if value is not None and not _METRIC_PREFIX.fullmatch(value):
+        raise _refusal(option, f"is {value!r}", "use letters, digits, _ and -, with dots only between them")
+    return value
 
 
 def _refusal(option: str, problem: str, remedy: str) -> ConfigurationError:

@@ -17,17 +17,19 @@ _LOCAL = ("LocalExecutor", "SequentialExecutor")
 
 def open_state(settings: Settings) -> State:
     """
-    Open the state that ``[llmbatch] state_url`` names.
+    Open the state that ``[llmbatch] redis_conn_id`` or ``state_url`` names.
 
     :raises ConfigurationError: for a store that cannot be used here.
     """
     from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+    from airflow_provider_llmbatch.hooks.state import redis_url
 
-    scheme, _, rest = settings.state_url.partition("://")
+    address = redis_url(settings.redis_conn_id) if settings.redis_conn_id else settings.state_url
+    scheme, _, rest = address.partition("://")
     if scheme != "sqlite":
-        raise ConfigurationError(
-            f"[llmbatch] state_url has the scheme {scheme!r}, which this version does not read; use sqlite."
-        )
+        from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
+
+        return RedisState(connect(address))
     refuse_other_hosts(settings, "State in a SQLite file")
     return SqliteState("/" + rest.lstrip("/"), host="" if settings.single_host else host_of(settings))
 
