@@ -38,7 +38,6 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 
 demo: $(STAMP) ## a batch against a simulated service, from split to report
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo $(ARGS) || { echo "demo: FAILED"; exit 1; }
-	@echo "demo: ok"
 
 test: $(STAMP) ## run the tests
 	@echo "test: pytest $(ARGS)"

@@ -58,9 +58,10 @@ def judge(manifest: Manifest, max_failed: float) -> None:
     failed = manifest.items - manifest.good - manifest.counts.get(Outcome.SKIPPED, 0)
     if failed <= manifest.items * max_failed:
         return
+    commonest = manifest.commonest_error.rstrip(".") or "not known"
     message = (
         f"{failed} of {manifest.items} items failed, more than max_failed={max_failed:g} allows: {told}. "
-        f"Commonest: {manifest.commonest_error or 'not known'}. Results are kept in {manifest.result_path}."
+        f"Commonest: {commonest}. Results are kept in {manifest.result_path}."
     )
     again = sum(n for outcome, n in manifest.counts.items() if not outcome.is_final)
     if again:

@@ -152,11 +152,12 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
             if money.usd is None
             else f"${money.usd:.4f} (${money.usd_low:.4f} to ${money.usd_high:.4f})"
         )
+        broken = f" ({drawn.bad_items:,} rows are none, and end unrendered)" if drawn.bad_items else ""
         self.log.info(
-            "%s items in %s chunks, %s of them no items; %s tokens in, %s reserved for output; %s. %s",
+            "%s items%s in %s; %s tokens in, %s reserved for output; %s. %s",
             f"{drawn.items:,}",
-            len(drawn.chunks),
-            drawn.bad_items,
+            broken,
+            "1 chunk" if len(drawn.chunks) == 1 else f"{len(drawn.chunks)} chunks",
             f"{drawn.prompt_tokens:,}",
             f"{drawn.output_tokens:,}",
             usd,

@@ -13,111 +13,178 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from airflow_provider_llmbatch.engine.manifests import manifests
+from airflow_provider_llmbatch.engine.report.merge import merge
+from airflow_provider_llmbatch.engine.report.numbers import count, money
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+
 ROOT = Path.cwd()
-HOME = ROOT / "build" / "demo"
 DAG_ID = "conversation_insights"
 MODEL = "gpt-4o-mini"
 
 #: What the simulated account allows; the connection says the same.
 LIMITS = {"requests_per_minute": 600, "tokens_per_minute": 400_000, "max_in_flight": 20}
 
-#: Lines of the run that a person wants to see: those of our own tasks.
-_OURS = re.compile(
-    r"airflow_provider_llmbatch|\.operators\.|items in|done \(|Complete|Stopped|Report:|Error|error"
-)
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OURS = "airflow.task.operators.airflow_provider_llmbatch."
+_BEGINS = re.compile(r"\[DAG TEST\] starting task_id=(\S+) map_index=(-?\d+)")
+#: Columns of a line, and of the name of a task in it.
+_WIDTH, _NAME_WIDTH = 110, 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """
+    One run of the DAG in an Airflow of its own.
+
+    :param name: heads every line, and names the folder below ``build``.
+    :param connection: the connection to use, in Airflow's JSON form.
+    :param conf: params of the run.
+    """
+
+    name: str
+    connection: Mapping[str, Any] = field(repr=False)
+    conf: Mapping[str, Any]
+
+    @property
+    def home(self) -> Path:
+        """The folder of this Airflow."""
+        return ROOT / "build" / self.name
+
+    def run(self) -> int:
+        """Run the DAG, print what happens and what came out; returns the exit status."""
+        started, moment = time.monotonic(), time.time()
+        self.home.mkdir(parents=True, exist_ok=True)
+        if not (self.home / "airflow.db").exists():
+            self.say("making Airflow's database, once")
+            self._migrate()
+        self.say(f"running DAG {DAG_ID}; all of its log goes to {self.home / 'run.log'}")
+        status = self._test_dag()
+        report = self._newest_report(since=moment)
+        if status or report is None:
+            self.say(f"FAILED with status {status}; look into {self.home / 'run.log'}")
+            return status or 1
+        print(f"\n{report.with_suffix('.md').read_text(encoding='utf-8')}")
+        self.say(f"the same as a page: {report}")
+        results = report.parent.parent / "dispatch"
+        self.say(f"the rows: {results}")
+        self.say(f"ok, {_account(results)} in {time.monotonic() - started:.0f} s")
+        return 0
+
+    def say(self, words: str) -> None:
+        """Print a line."""
+        print(f"{self.name}: {words}", flush=True)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__LOGGING__JSON_LOGS": "True",
+            "AIRFLOW_CONN_LLMBATCH_DEFAULT": json.dumps(self.connection),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _migrate(self) -> None:
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(done.stdout[-2000:], done.stderr[-2000:], sep="\n")
+            raise SystemExit(done.returncode)
+
+    def _test_dag(self) -> int:
+        command = [sys.executable, "-m", "airflow", "dags", "test", DAG_ID, "-c", json.dumps(self.conf)]
+        with (
+            open(self.home / "run.log", "w", encoding="utf-8") as log,
+            subprocess.Popen(
+                command,
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            ) as run,
+        ):
+            show = Show()
+            for line in run.stdout or ():
+                log.write(line)
+                for words in show.lines(line):
+                    print(words, flush=True)
+        return run.returncode
+
+    def _newest_report(self, since: float) -> Path | None:
+        folder = self.home / "llmbatch" / "results" / quote(DAG_ID, safe="")
+        found = ((path.stat().st_mtime, path) for path in folder.glob("*/report/report.html"))
+        return max(((at, path) for at, path in found if at >= since), default=(0.0, None))[1]
+
+
+class Show:
+    """Picks what a person wants to see out of a run's log: what our own tasks say, and errors."""
+
+    def __init__(self) -> None:
+        self._task = ""
+
+    def lines(self, line: str) -> Iterator[str]:
+        """Yield what to print of a line of the log."""
+        try:
+            entry = json.loads(line)
+            event, level, logger = str(entry["event"]), entry.get("level"), entry.get("logger") or ""
+        except (ValueError, KeyError, TypeError):
+            return
+        if begins := _BEGINS.match(event):
+            self._task = begins[1] if begins[2] == "-1" else f"{begins[1]}[{begins[2]}]"
+        elif logger.startswith(_OURS) and not event.startswith("Report:"):
+            yield from self._wrapped(event)
+        elif level in ("error", "critical"):
+            yield from self._wrapped(f"{level}: {event}")
+            for cause in entry.get("exception") or ():
+                yield from self._wrapped(f"{cause.get('exc_type')}: {cause.get('exc_value')}")
+
+    def _wrapped(self, words: str) -> Iterator[str]:
+        head = f"  {self._task:{_NAME_WIDTH}} "
+        indent = " " * len(head)
+        yield from textwrap.wrap(words, _WIDTH, initial_indent=head, subsequent_indent=indent)
 
 
 def main() -> int:
     """Run the demo; returns the exit status."""
-    started = time.monotonic()
-    HOME.mkdir(parents=True, exist_ok=True)
-    with _endpoint() as (url, key):
-        environment = _environment(url, key)
-        print(f"demo: endpoint {url}, model {_model()}", flush=True)
-        if not (HOME / "airflow.db").exists():
-            print("demo: making Airflow's database", flush=True)
-            _quietly([sys.executable, "-m", "airflow", "db", "migrate"], environment)
-        run_id = f"demo-{time.strftime('%Y%m%dT%H%M%S')}"
-        print(f"demo: running DAG {DAG_ID} (60 conversations)", flush=True)
-        status = _run_dag(environment)
-    report = _newest_report()
-    if status or report is None:
-        print(f"demo: FAILED with status {status}; the log is {HOME / 'run.log'} ({run_id})")
-        return status or 1
-    print(report.with_suffix(".md").read_text(encoding="utf-8"))
-    print(f"demo: HTML report {report}")
-    print(f"demo: ok in {time.monotonic() - started:.0f} s")
-    return 0
-
-
-def _model() -> str:
-    return os.environ.get("LLMBATCH_MODEL", MODEL)
+    model = os.environ.get("LLMBATCH_MODEL", MODEL)
+    with _endpoint() as (url, key, limits):
+        connection = {"conn_type": "llmbatch", "host": url, "password": key, "extra": limits}
+        demo = Demo(name="demo", connection=connection, conf={"model": model})
+        demo.say(f"endpoint {url}, model {model}")
+        return demo.run()
 
 
 @contextmanager
-def _endpoint() -> Iterator[tuple[str, str]]:
-    """Yield base URL and key of the user's endpoint, or of a simulator that lives as long as the run."""
+def _endpoint() -> Iterator[tuple[str, str, Mapping[str, int]]]:
+    """Yield base URL, key and limits of the user's endpoint, or of a simulator that lives as long."""
     if url := os.environ.get("LLMBATCH_BASE_URL"):
-        yield url, os.environ.get("LLMBATCH_API_KEY", "")
+        yield url, os.environ.get("LLMBATCH_API_KEY", ""), LIMITS
         return
     command = [sys.executable, "-m", "airflow_provider_llmbatch.simulator", "--port", "0"]
     command += ["--rpm", str(LIMITS["requests_per_minute"]), "--tpm", str(LIMITS["tokens_per_minute"])]
     with subprocess.Popen([*command, "--latency", "0.4"], stdout=subprocess.PIPE, text=True) as simulator:
         try:
             line = simulator.stdout.readline() if simulator.stdout else ""
-            yield line.rpartition(" ")[2].strip(), "sk-simulated"
+            yield line.rpartition(" ")[2].strip(), "sk-simulated", LIMITS
         finally:
             simulator.terminate()
 
 
-def _environment(url: str, key: str) -> dict[str, str]:
-    connection = {"conn_type": "llmbatch", "host": url, "password": key, "extra": LIMITS}
-    return {
-        **os.environ,
-        "AIRFLOW_HOME": str(HOME),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
-        "AIRFLOW_CONN_LLMBATCH_DEFAULT": json.dumps(connection),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _quietly(command: list[str], environment: Mapping[str, str]) -> None:
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(done.stdout[-2000:], done.stderr[-2000:], sep="\n")
-        raise SystemExit(done.returncode)
-
-
-def _run_dag(environment: Mapping[str, str]) -> int:
-    conf = json.dumps({"model": _model()})
-    command = [sys.executable, "-m", "airflow", "dags", "test", DAG_ID, "-c", conf]
-    with (
-        open(HOME / "run.log", "w", encoding="utf-8") as log,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as run,
-    ):
-        for line in run.stdout or ():
-            log.write(line)
-            plain = _COLOUR.sub("", line)
-            if _OURS.search(plain):
-                print(f"  {plain.rstrip()[:160]}", flush=True)
-    return run.returncode
-
-
-def _newest_report() -> Path | None:
-    folder = HOME / "llmbatch" / "results" / quote(DAG_ID, safe="")
-    found = sorted(folder.glob("*/report/report.html"), key=lambda path: path.stat().st_mtime)
-    return found[-1] if found else None
+def _account(results: Path) -> str:
+    report = merge(manifests(open_folder(str(results), read_only=True), as_of=""))
+    usage = f"{count(report.usage.prompt)} tokens in, {count(report.usage.completion)} out"
+    spent = money(report.cost.usd, unpriced=report.cost.unpriced)
+    return f"{count(report.good)} of {count(report.items)} items usable, {usage}, {spent}"
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ class Service:
     def arrivals(self) -> list[Arrival]:
         return read_arrivals(httpx.get(f"{self.url.removesuffix('/v1')}/_sim/arrivals").json())
 
+    def reset(self) -> None:
+        """Forget what has arrived."""
+        httpx.post(f"{self.url.removesuffix('/v1')}/_sim/reset").raise_for_status()
+
     def play(self, *rules: dict[str, Any]) -> None:
         httpx.post(f"{self.url.removesuffix('/v1')}/_sim/scenario", json={"rules": rules}).raise_for_status()
 

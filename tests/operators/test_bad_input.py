@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -134,13 +133,22 @@ def test_a_budget_on_a_price_that_nobody_knows(stage):
     assert "leave budget_usd out" in message
 
 
-def test_results_that_answer_another_input(stage, service):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"source": [{"prompt": "other"}]}, "source"),
+        ({"model": "m-2"}, "model"),
+        ({"prompt": {"system": "other", "user": "{{ text }}"}}, "prompt"),
+        ({"output_type": {"type": "object"}}, "schema_digest"),
+        ({"model_params": {"seed": 1}}, "rows or params"),
+    ],
+)
+def test_results_that_answer_another_input(stage, change, said):
     path = str(stage.folder / "mine")
-    folder = stage.folder / "mine"
-    folder.mkdir()
-    (folder / "chunk-00000.json").write_text(json.dumps({"fingerprint": "other", "host": "", "model": "m-0"}))
-    message = refusal(stage, stage.dispatch(source=stage.items(2), result_path=path))
-    assert f"The results in {path} answer another input (changed: source, prompt, model" in message
+    stage.run(stage.dispatch(source=stage.items(2), result_path=path))
+    stage.service.reset()
+    message = refusal(stage, stage.dispatch(**{"source": stage.items(2), "result_path": path, **change}))
+    assert f"The results in {path} answer another input (changed: {said})" in message
     assert "on_existing='restart'" in message
 
 

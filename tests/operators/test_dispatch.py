@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic import BaseModel
 
+from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.engine.summary import Manifest
-from airflow_provider_llmbatch.errors import EndpointError, StoppedError
+from airflow_provider_llmbatch.errors import EndpointError
 
 NAMED = """
 system: You are terse.
@@ -67,8 +69,8 @@ def test_connections_of_other_providers_work_as_they_stand(stage, connect, conn_
 
 def test_a_mapping_of_a_template_is_taken_from_its_text(stage):
     params = '{"max_tokens": {{ params.five }}}'
-    stage.run(stage.dispatch(source=stage.items(1), model_params=params))
-    assert stage.rows()[0].usage.completion <= 5
+    stage.run(stage.dispatch(source=stage.items(1), model_params=params, max_failed=1))
+    assert stage.rows()[0].finish_reason == "length"
 
 
 def test_the_link_is_there_before_anything_is_sent_and_leads_to_the_mapped_instance(stage):
@@ -146,15 +148,27 @@ def test_a_stop_that_a_person_must_mend_is_not_retried(stage):
 def test_a_budget_that_is_spent_stops_and_the_rest_stays_unsent(stage, connect):
     prices = {"m-1": {"input": "1000", "output": "1000"}}
     connect(stage.service.url, prices=prices, concurrency=1)
-    task = stage.dispatch(source=stage.items(30), model_params={"max_tokens": 20}, budget_usd="0.2")
-    with pytest.raises((AirflowFailException, StoppedError), match="budget"):
+    task = stage.dispatch(source=stage.items(30), model_params={"max_tokens": 100}, budget_usd="0.5")
+    with pytest.raises(AirflowFailException, match=r"The budget .* is spent\. So far: "):
         stage.run(task)
     manifest = Manifest.from_json(stage.instance.xcoms["return_value"])
     assert 0 < manifest.good < 30
-    assert manifest.cost.usd <= 1
-    assert len(stage.service.arrivals()) == manifest.good
+    assert manifest.cost.usd <= Decimal("0.5")
+    assert sum(row.attempts for row in stage.rows()) == len(stage.service.arrivals())
 
 
-def test_a_task_without_retries_is_warned_of_a_kill(stage, caplog):
+def test_a_cut_reply_that_the_budget_does_not_let_grow_stays_and_is_truncated(stage, connect):
+    stage.service.play({"reply": {"truncate": True}})
+    connect(stage.service.url, prices={"m-1": {"input": "0", "output": "1000"}}, concurrency=1)
+    task = stage.dispatch(source=stage.items(1), model_params={"max_tokens": 100}, budget_usd="0.2")
+    with pytest.raises(AirflowFailException, match="1 truncated"):
+        stage.run(task)
+    (row,) = stage.rows()
+    assert row.outcome is Outcome.TRUNCATED
+    assert row.raw_output
+    assert row.attempts == len(stage.service.arrivals()) == 1
+
+
+def test_a_task_without_retries_is_warned_of_a_kill(stage, capsys):
     stage.run(stage.dispatch(source=stage.items(1), retries=0))
-    assert "retries is 0" in caplog.text
+    assert "retries is 0: a killed worker ends this task" in capsys.readouterr().out

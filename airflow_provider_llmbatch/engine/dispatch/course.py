@@ -50,6 +50,8 @@ class Course:
     throttled: int = 0
     repairs: int = 0
     enlarged: bool = False
+    #: the reply that was cut, and how the item ends if there is no room for a larger one
+    cut: tuple[Final, Reply | None] | None = None
     usage: Usage = Usage()
     cost: Cost = Cost()
     call_s: float = 0.0

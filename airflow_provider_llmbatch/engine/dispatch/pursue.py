@@ -173,6 +173,8 @@ class Pursuer:
         final = self._final(course, advice)
         if final is not None:
             return course.ended(final, reply, **self._here()), tried.book
+        if isinstance(advice, Enlarge):
+            course.cut = (advice.otherwise, reply)
         tried.book()
         await self._prepare_next(course, advice)
         return None
@@ -257,8 +259,14 @@ class Pursuer:
 
     def _refused(self, course: Course, meter: str) -> Ended:
         """End an item for which no room will ever be: the budget is spent, or it is too large."""
-        if any(m.key == meter and m.window_s is None for m in self._scope.meters):
+        is_budget = any(m.key == meter and m.window_s is None for m in self._scope.meters)
+        if is_budget:
             self._stop(StoppedError(f"The budget {meter} is spent.", retryable=False))
+        if course.cut is not None:
+            # There is no room for a larger reply: the one that was cut, and paid, is all there will be.
+            final, reply = course.cut
+            return course.ended(final, reply, **self._here()), _nothing
+        if is_budget:
             return self._unsent(course)
         message = f"The request needs {course.tokens} tokens, more than {meter} ever allows; raise the limit."
         final = Final(outcome=Outcome.TOO_LONG, error=ItemError(kind="over_limit", message=message))
