@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Literal
 
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.items import Chunk
@@ -27,6 +28,8 @@ class Account:
     """
     Takes part in the events of a run and closes with its manifest.
 
+    As a context manager it tells of the end of a run that fails or is cancelled, too.
+
     :param limits: what the run takes from.
     :param observe: who else gets the events.
     """
@@ -47,9 +50,21 @@ class Account:
         self._resumed = sum(n for outcome, n in counts.items() if outcome.is_final)
         observe.on(
             events.RunStarted(
-                items=chunk.items, resumed=self._resumed, model=job.model, prompt=str(job.prompt.ref)
+                items=chunk.items,
+                resumed=self._resumed,
+                model=job.model,
+                prompt=str(job.prompt.ref),
+                possible_double_paid=store.totals.maybe_paid,
             )
         )
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None:
+            # The text of a foreign error may hold anything; it is in the task's log already.
+            self._tell_end("stopped", str(error) if isinstance(error, LLMBatchError) else "")
 
     def on(self, event: events.Event) -> None:
         """Take an event in and pass it on."""
@@ -72,13 +87,7 @@ class Account:
         :param stopped: why the run stopped before its end.
         """
         job, store, now = self._job, self._store, self._job.clocks.wall()
-        self._observe.on(
-            events.RunEnded(
-                state="complete" if stopped is None else "stopped",
-                reason=str(stopped or ""),
-                possible_double_paid=store.possible_double_paid,
-            )
-        )
+        self._tell_end("complete" if stopped is None else "stopped", str(stopped or ""))
         return Manifest(
             result_path=store.folder.uri,
             state="complete" if stopped is None else "stopped",
@@ -103,6 +112,11 @@ class Account:
             commonest_error=self._commonest(),
         )
 
+    def _tell_end(self, state: Literal["complete", "stopped"], reason: str) -> None:
+        self._observe.on(
+            events.RunEnded(state=state, reason=reason, possible_double_paid=self._store.possible_double_paid)
+        )
+
     def _commonest(self) -> str:
         for kind, count in self._failures.most_common(1):
             words = " ".join(str(word) for word in kind if word is not None)
@@ -118,6 +132,7 @@ def _taken(limiter: Limiter, limits: Scope, seconds: float) -> Mapping[str, floa
         "granted_requests": limiter.granted_requests,
         "granted_tokens": limiter.granted_tokens,
         "waited_s": round(sum(limiter.waited_s.values()), 1),
+        "late_arrivals": limiter.late_arrivals,
         "use": round(min(1.0, max(shares, default=0.0)), 4),
     }
 

@@ -7,12 +7,12 @@ import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts, Endpoint
-from airflow_provider_llmbatch.engine.dispatch.call import Caller, Target, open_transport
+from airflow_provider_llmbatch.engine.dispatch.beat import Beat
+from airflow_provider_llmbatch.engine.dispatch.call import Caller, Target, most_connections, open_transport
 from airflow_provider_llmbatch.engine.dispatch.dispatcher import Dispatcher
 from airflow_provider_llmbatch.engine.dispatch.fail_fast import FailFast
-from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import EVERY_S, Pace
+from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.pursue import Pursuer
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
@@ -43,7 +43,7 @@ async def assemble(
     observe: Observer,
 ) -> AsyncIterator[tuple[Dispatcher, Pursuer, Limiter]]:
     """Yield a dispatcher that is ready to run, who brings its items to their ends, and their limiter."""
-    most = min(limits.max_in_flight, job.connection.concurrency or limits.max_in_flight)
+    most = min(limits.max_in_flight, job.connection.concurrency or limits.max_in_flight, most_connections())
     redactor = Redactor(job.connection.secrets())
     pace = Pace()
     slots = Slots(pace.concurrency(limits.meters, 0.0, most))
@@ -75,33 +75,25 @@ async def assemble(
                 clocks=job.clocks,
                 stop=dispatcher.stop,
             )
-            pacing = asyncio.create_task(
-                _keep_pace(pace, slots, limits, most, attempts, dispatcher, job.clocks)
+            beat = Beat(
+                attempts=attempts,
+                pace=pace,
+                slots=slots,
+                most=most,
+                scope=limits,
+                limiter=limiter,
+                room_has_changed=dispatcher.room_has_changed,
+                observe=observe,
+                now=job.clocks.now,
             )
+            beating = asyncio.create_task(beat.go_on())
             try:
                 yield dispatcher, pursuer, limiter
+                await beat.tell()
             finally:
-                pacing.cancel()
+                beating.cancel()
     finally:
         await caller.close()
-
-
-async def _keep_pace(
-    pace: Pace,
-    slots: Slots,
-    limits: Scope,
-    most: int,
-    attempts: Attempts,
-    dispatcher: Dispatcher,
-    clocks: Clocks,
-) -> None:
-    """Let the number of slots follow the limits and the latency."""
-    while True:
-        await asyncio.sleep(EVERY_S)
-        now = clocks.now()
-        oldest_s = now - min(attempts.open.values(), default=now)
-        slots.resize(pace.concurrency(limits.meters, oldest_s, most))
-        dispatcher.room_has_changed()
 
 
 def _attempts(
@@ -124,18 +116,18 @@ def _attempts(
 
 
 def _caller(job: Job, slots: int, redactor: Redactor) -> Caller:
-    connection, limited = job.connection, bool(job.limits.requests_per_minute or job.limits.tokens_per_minute)
-    slack_s = job.limits.arrival_slack
+    connection = job.connection
     open_for = job.transport or functools.partial(
         open_transport,
         verify=connection.ca_file or True,
         proxy=connection.proxy.reveal() if connection.proxy else None,
     )
-    # The grant is taken before the connection is made, so connecting must not outlast it.
-    connect_s = (
-        min(connection.connect_timeout_s, slack_s) if limited and slack_s else connection.connect_timeout_s
+    return Caller(
+        open_for(slots),
+        redactor,
+        timeout_s=connection.timeout_s,
+        connect_timeout_s=connection.connect_timeout_s,
     )
-    return Caller(open_for(slots), redactor, timeout_s=connection.timeout_s, connect_timeout_s=connect_s)
 
 
 def _endpoint(job: Job) -> Endpoint:

@@ -1,12 +1,16 @@
 """
 One call of one item: grant, send, settle.
 
-The connection slot is held before the grant is taken, and the grant's age is looked at right before
-the write: a grant older than the arrival slack is given back and taken again.
+The connection slot is held before the grant is taken, and the grant's age is looked at when the
+connection is ready and the write comes next: a grant that has used up its part of the arrival slack is
+given back and taken again. The age at the write itself is looked at as well; when the process was held
+up in between, the grant is counted once more, from then on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +26,8 @@ from airflow_provider_llmbatch.engine.state.protocols import Need, Settlement
 
 #: Micro-dollars in a dollar.
 MICRO = 1_000_000
+#: Share of the arrival slack that may be gone before the write; the rest is for the way to the service.
+SLACK_BEFORE_WRITE = 0.5
 #: Tokens that the chat format adds around a message.
 MESSAGE_TOKENS = 3
 
@@ -64,7 +70,7 @@ class Attempts:
     :param learn: is told what a request was counted at, and what its reply used.
     :param redactor: takes secrets out of decoded texts.
     :param endpoint: where calls go.
-    :param slack_s: seconds a grant may be old.
+    :param slack_s: seconds a request may arrive after its grant; 0 does not look.
     :param reserves_money: whether a budget is kept, so that each call reserves its worst case.
     :param now: the process's clock.
     """
@@ -116,32 +122,31 @@ class Attempts:
         need = Need(tokens=course.tokens, micro_usd=self._worst(course) if self._reserves_money else 0)
         while True:
             granted = await self._limiter.acquire(need)
-            try:
+            with contextlib.suppress(_GrantTooOldError):
                 return await self._send(course, granted, body)
-            except _GrantTooOldError:
-                self._limiter.settle(Settlement(grant=granted.grant, sent=False))
 
     async def _send(self, course: Course, granted: Granted, body: bytes) -> Tried:
-        left = False
+        left_at: float | None = None
 
         def on_write() -> None:
-            nonlocal left
-            if self._now() - granted.taken_at > self._slack_s:
+            nonlocal left_at
+            now = self._now()
+            if self._slack_s and now - granted.taken_at > self._slack_s * SLACK_BEFORE_WRITE:
                 raise _GrantTooOldError
             self._store.sent(course.request.index, course.calls + 1)
-            left = True
-            self.open[course.request.index] = self._now()
+            left_at = self.open[course.request.index] = now
+            # The transport's write is the very next thing this loop does.
+            asyncio.get_running_loop().call_soon(self._look_at_age, granted)
 
         try:
             came = await self._caller.post(self.endpoint.target, body, on_write)
         except BaseException:
-            if left:
-                self._limiter.settle(Settlement(grant=granted.grant))
+            self._limiter.settle(Settlement(grant=granted.grant, sent=left_at is not None))
             raise
         finally:
-            began = self.open.pop(course.request.index, None)
+            self.open.pop(course.request.index, None)
         course.calls += 1
-        course.call_s = self._now() - (began or self._now())
+        course.call_s = 0.0 if left_at is None else self._now() - left_at
         course.calling_s += course.call_s
         seen = self._wire.decode(came.status, came.headers, came.body) if isinstance(came, Answer) else came
         headers = came.headers if isinstance(came, Answer) else {}
@@ -155,6 +160,10 @@ class Attempts:
             course.usage += usage
             course.cost += cost
         return Tried(seen=seen, headers=headers, book=self._booking(course, seen, usage, cost))
+
+    def _look_at_age(self, granted: Granted) -> None:
+        if self._slack_s and self._now() - granted.taken_at > self._slack_s:
+            self._limiter.late(granted)
 
     def _booking(
         self, course: Course, seen: Reply | Failure, usage: Usage | None, cost: Cost

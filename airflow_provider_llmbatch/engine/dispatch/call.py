@@ -4,17 +4,24 @@ One HTTP call: the only module that knows httpx and aiohttp.
 The transport is httpx's interface over aiohttp's pool (measured: httpx's own pool collapses above a
 hundred connections). It is called directly, below httpx's client: redirects are never followed,
 cookies never kept, and no layer retries.
+
+A connection is at hand before ``on_write`` is asked: however long connecting takes, what is looked at
+then is true when the request leaves. A connection whose request is called off goes back into the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 from collections.abc import AsyncIterable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import aiohttp
 import httpx
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from httpx_aiohttp import AiohttpTransport
 
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
@@ -22,6 +29,13 @@ from airflow_provider_llmbatch.engine.exchange import Failure
 
 #: Largest body that is read, after decompression.
 BODY_CEILING = 16 * 1024 * 1024
+
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+#: Files that the process needs beside its connections.
+OTHER_FILES = 64
+
+#: What is asked before the request of the current task leaves.
+_on_write: ContextVar[Callable[[], None]] = ContextVar("_on_write")
 
 #: Makes a transport for so many connections.
 OpenTransport = Callable[[int], httpx.AsyncBaseTransport]
@@ -51,12 +65,32 @@ class Target:
         object.__setattr__(self, "parsed", (httpx.URL(self.url), httpx.Headers(self.headers)))
 
 
+class _Connector(aiohttp.TCPConnector):
+    """A pool that asks ``on_write`` once a connection is ready."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        """Return a connection on which the request is written next."""
+        connection = await super().connect(req, traces, timeout)
+        try:
+            _on_write.get()()
+        except BaseException:
+            connection.release()
+            raise
+        return connection
+
+
+class PooledTransport(AiohttpTransport):
+    """A transport over :class:`_Connector`."""
+
+
 def open_transport(
     connections: int,
     *,
     verify: bool | str = True,
     proxy: str | None = None,
-) -> AiohttpTransport:
+) -> PooledTransport:
     """
     Make a transport for the current event loop.
 
@@ -67,10 +101,16 @@ def open_transport(
     context = httpx.create_ssl_context(verify=verify)
 
     def session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=connections, ssl=context, keepalive_timeout=30.0)
+        connector = _Connector(limit=connections, ssl=context, keepalive_timeout=30.0)
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
-    return AiohttpTransport(verify=verify, client=session, proxy=httpx.Proxy(proxy) if proxy else None)
+    return PooledTransport(verify=verify, client=session, proxy=httpx.Proxy(proxy) if proxy else None)
+
+
+def most_connections() -> int:
+    """Return how many connections the process's limit of open files leaves room for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, files - OTHER_FILES)
 
 
 class Caller:
@@ -80,7 +120,7 @@ class Caller:
     :param transport: any httpx transport; closed with :meth:`close`.
     :param redactor: takes secrets out of what comes back.
     :param timeout_s: seconds for the whole call, the last byte included.
-    :param connect_timeout_s: seconds to connect; at most the arrival slack, as the grant was taken before.
+    :param connect_timeout_s: seconds to connect.
     """
 
     def __init__(
@@ -102,25 +142,43 @@ class Caller:
         """
         Send ``body`` and read the answer.
 
-        :param on_write: called right before the request is handed to the transport.
+        :param on_write: called when a connection is ready and the request leaves next; what it raises
+            calls the request off.
         :return: an answer of any status, or why there is none; never an exception of the network.
         """
         url, headers = target.parsed
         request = httpx.Request("POST", url, headers=headers, content=body, extensions=self._extensions)
-        on_write()
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            on_write()
+            left = True
+
         try:
             async with asyncio.timeout(self._timeout_s):
-                response = await self._transport.handle_async_request(request)
+                response = await self._handle(request, leave)
                 try:
                     return await self._read(response)
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError, ValueError) as error:
-            return self._failure(error)
+            return self._failure(error, left)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
+
+    async def _handle(self, request: httpx.Request, leave: Callable[[], None]) -> httpx.Response:
+        if not isinstance(self._transport, PooledTransport):
+            # A transport of somebody else's does not say when it has a connection.
+            leave()
+            return await self._transport.handle_async_request(request)
+        token = _on_write.set(leave)
+        try:
+            return await self._transport.handle_async_request(request)
+        finally:
+            _on_write.reset(token)
 
     async def _read(self, response: httpx.Response) -> Answer | Failure:
         parts: list[bytes] = []
@@ -144,25 +202,17 @@ class Caller:
             body=self._redactor.body(b"".join(parts)),
         )
 
-    def _failure(self, error: Exception) -> Failure:
+    def _failure(self, error: Exception, left: bool) -> Failure:
         cause = error.__cause__ or error
         message = self._redactor.text(f"{type(cause).__name__}: {cause}")[:300]
+        if not left:
+            out_of_files = getattr(getattr(cause, "os_error", None), "errno", None) in _OUT_OF_FILES
+            return Failure(kind="connect", message=message, code="EMFILE" if out_of_files else None)
         if isinstance(error, httpx.DecodingError):
             return Failure(kind="malformed", message=message, maybe_paid=True)
-        if isinstance(cause, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            out_of_files = getattr(getattr(cause, "os_error", None), "errno", None) in (
-                errno.EMFILE,
-                errno.ENFILE,
-            )
-            return Failure(kind="connect", message=message, code="EMFILE" if out_of_files else None)
-        if isinstance(error, httpx.ConnectError | httpx.UnsupportedProtocol | httpx.ProxyError):
-            return Failure(kind="connect", message=message)
-        if isinstance(error, TimeoutError | httpx.TimeoutException) and not isinstance(
-            cause, aiohttp.ServerDisconnectedError
-        ):
-            return Failure(
-                kind="timeout", message=f"No complete answer within {self._timeout_s:g} s.", maybe_paid=True
-            )
+        if isinstance(cause, TimeoutError):
+            message = f"No complete answer within {self._timeout_s:g} s."
+            return Failure(kind="timeout", message=message, maybe_paid=True)
         return Failure(kind="reset", message=message, maybe_paid=True)
 
 

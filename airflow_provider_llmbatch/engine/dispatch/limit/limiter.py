@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,8 +20,11 @@ from airflow_provider_llmbatch.errors import LLMBatchError, StaleFenceError
 
 #: Most requests taken for in one step.
 TAKE_AT_MOST = 64
-#: Longest sleep before the shared state is asked again, so that a change made elsewhere is seen.
+#: Longest sleep before the shared state is asked again, so that a change made elsewhere is seen, and the
+#: place in the line is kept.
 ASK_AGAIN_S = 1.0
+#: Longest time that a settlement waits for others, where it makes no room for anybody here.
+SETTLE_S = 0.1
 
 
 class LimitRefusedError(LLMBatchError):
@@ -43,7 +47,7 @@ class Granted:
     taken_at: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiter:
     need: Need
     granted: asyncio.Future[Granted]
@@ -64,30 +68,43 @@ class Limiter:
         self._limits = limits
         self._scope = scope
         self._now = now
+        #: what a settlement makes room in
+        self._freed = {"in_flight"} | {
+            meter.key for meter in scope.meters if meter.window_s is None or meter.counts == "used"
+        }
         self._waiting: deque[_Waiter] = deque()
         self._settled: list[Settlement] = []
         self._ring = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.Task[None] | None = None
+        self._closing = False
         self._failure: Exception | None = None
+        #: what left, or is about to
         self.granted_requests = 0
         self.granted_tokens = 0
+        #: requests that left when their grant was older than the slack
+        self.late_arrivals = 0
         #: seconds during which somebody waited here, by what they waited for
         self.waited_s: dict[str, float] = {}
         #: what the head of the line waits for now; ``""`` when nobody waits
         self.waits_for = ""
+        self._waits_since = 0.0
 
     async def __aenter__(self) -> Limiter:
         self._loop = asyncio.create_task(self._serve(), name="llmbatch-limiter")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        self._ring.set()
         if self._loop is not None:
-            self._loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loop
-        if self._settled:
-            with contextlib.suppress(StaleFenceError):
-                await self._limits.take(self._scope, (), self._drain())
+            # A step under way ends first: cut off, nobody would know whether it has settled and granted.
+            await self._loop
+        if self._timer is not None:
+            self._timer.cancel()
+        # What cannot be settled any more stays reserved; rows and ledger are safe.
+        with contextlib.suppress(LLMBatchError):
+            await self._limits.take(self._scope, (), self._drain())
 
     async def acquire(self, need: Need) -> Granted:
         """
@@ -101,7 +118,8 @@ class Limiter:
             raise self._failure
         waiter = _Waiter(need, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
-        self._ring.set()
+        if len(self._waiting) == 1:
+            self._ring.set()
         try:
             return await waiter.granted
         except asyncio.CancelledError:
@@ -110,86 +128,25 @@ class Limiter:
 
     def settle(self, settlement: Settlement) -> None:
         """Say what became of a grant; it is written with the next step."""
+        if not settlement.sent:
+            self.granted_requests -= 1
+            self.granted_tokens -= settlement.grant.need.tokens
         self._settled.append(settlement)
-        self._ring.set()
+        self._ring_within(0.0 if self.waits_for in self._freed else SETTLE_S)
+
+    def late(self, granted: Granted) -> None:
+        """Have a grant counted again, from now on, whose request left after its slack."""
+        self.late_arrivals += 1
+        self._settled.append(Settlement(grant=granted.grant, late=True))
+        self._ring_within(0.0)
 
     async def throttle(self, seconds: float) -> None:
         """Hold everybody back who shares this limit."""
         await self._limits.throttle(self._scope, seconds)
-        self._ring.set()
 
     async def levels(self) -> Mapping[str, tuple[int, int]]:
         """Return ``{meter: (used, capacity)}``."""
         return {level.key: (level.used, level.capacity) for level in await self._limits.levels(self._scope)}
-
-    def _forget(self, waiter: _Waiter) -> None:
-        if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
-            # Granted and cancelled in the same turn of the loop: nothing was sent.
-            self.settle(Settlement(grant=waiter.granted.result().grant, sent=False))
-        else:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiter)
-
-    def _drain(self) -> list[Settlement]:
-        settled, self._settled = self._settled, []
-        return settled
-
-    async def _serve(self) -> None:
-        try:
-            while True:
-                await self._ring.wait()
-                self._ring.clear()
-                wait_s = await self._step()
-                while wait_s > 0 and self._waiting:
-                    before = self._now()
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._ring.wait(), min(wait_s, ASK_AGAIN_S))
-                    self._ring.clear()
-                    slept = self._now() - before
-                    self.waited_s[self.waits_for] = self.waited_s.get(self.waits_for, 0.0) + slept
-                    # A ring before the time is up matters only if it may have made room.
-                    wait_s = 0.0 if self._settled else wait_s - slept
-                    if wait_s <= 0 or slept >= ASK_AGAIN_S:
-                        wait_s = await self._step()
-        except Exception as error:
-            self.refuse_all(error)
-
-    async def _step(self) -> float:
-        """Settle and take once; return the seconds the head has to wait, 0 when nobody does."""
-        head = (
-            list(self._waiting)[:TAKE_AT_MOST] if len(self._waiting) > TAKE_AT_MOST else list(self._waiting)
-        )
-        settled, asked_at = self._drain(), self._now()
-        try:
-            taken = await self._limits.take(self._scope, [w.need for w in head], settled)
-        except BaseException:
-            self._settled = settled + self._settled
-            raise
-        for waiter, grant in zip(head, taken.grants, strict=False):
-            self._give(waiter, Granted(grant, asked_at))
-        self.waits_for = taken.waits_for
-        if taken.refused:
-            self._refuse(head[len(taken.grants)], taken.waits_for)
-        if self._waiting and (taken.wait_s == 0 or taken.refused):
-            self._ring.set()
-            return 0.0
-        return taken.wait_s
-
-    def _give(self, waiter: _Waiter, granted: Granted) -> None:
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(waiter)
-        if waiter.granted.done():
-            self.settle(Settlement(grant=granted.grant, sent=False))
-            return
-        self.granted_requests += 1
-        self.granted_tokens += granted.grant.need.tokens
-        waiter.granted.set_result(granted)
-
-    def _refuse(self, waiter: _Waiter, meter: str) -> None:
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(waiter)
-        if not waiter.granted.done():
-            waiter.granted.set_exception(LimitRefusedError(meter))
 
     def refuse_all(self, error: Exception) -> None:
         """Give nobody anything from now on: whoever waits, or comes to wait, gets ``error``."""
@@ -198,3 +155,84 @@ class Limiter:
             waiter = self._waiting.popleft()
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
+
+    def _forget(self, waiter: _Waiter) -> None:
+        if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
+            # Granted and cancelled in the same turn of the loop: nothing was sent.
+            self.settle(Settlement(grant=waiter.granted.result().grant, sent=False))
+        else:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(waiter)
+            self._ring_within(0.0)
+
+    def _drain(self) -> list[Settlement]:
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _ring_within(self, seconds: float) -> None:
+        """Let the next step be at most so many seconds away."""
+        if seconds <= 0:
+            self._ring.set()
+            return
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._ring.set()
+
+    async def _serve(self) -> None:
+        try:
+            while not self._closing:
+                await self._ring.wait()
+                self._ring.clear()
+                wait_s = await self._step()
+                if self._waiting:
+                    self._ring_within(min(wait_s, ASK_AGAIN_S))
+        except Exception as error:
+            self.refuse_all(error)
+
+    async def _step(self) -> float:
+        """Settle and take once; return the seconds the head has to wait, 0 when nobody does."""
+        self._count_wait()
+        head = list(itertools.islice(self._waiting, TAKE_AT_MOST))
+        settled, asked_at = self._drain(), self._now()
+        try:
+            taken = await self._limits.take(self._scope, [w.need for w in head], settled)
+        except StaleFenceError:
+            raise  # the settlements were kept
+        except BaseException:
+            self._settled = settled + self._settled
+            raise
+        for waiter, grant in zip(head, taken.grants, strict=False):
+            self._give(waiter, Granted(grant, asked_at))
+        if taken.refused:
+            self._refuse(head[len(taken.grants)], taken.waits_for)
+        self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
+        self._waits_since = self._now()
+        return 0.0 if taken.refused else taken.wait_s
+
+    def _count_wait(self) -> None:
+        if self.waits_for:
+            waited = self._now() - self._waits_since
+            self.waited_s[self.waits_for] = self.waited_s.get(self.waits_for, 0.0) + waited
+
+    def _give(self, waiter: _Waiter, granted: Granted) -> None:
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(waiter)
+        self.granted_requests += 1
+        self.granted_tokens += granted.grant.need.tokens
+        if waiter.granted.done():
+            self.settle(Settlement(grant=granted.grant, sent=False))
+        else:
+            waiter.granted.set_result(granted)
+
+    def _refuse(self, waiter: _Waiter, meter: str) -> None:
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(waiter)
+        if not waiter.granted.done():
+            waiter.granted.set_exception(LimitRefusedError(meter))
