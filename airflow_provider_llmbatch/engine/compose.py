@@ -37,6 +37,7 @@ class Composer:
     :param params: the task's parameters, over those of the prompt and under those of an item; a null
         takes a parameter away.
     :param response_format: wire form of the schema, when replies follow one.
+    :param instructions: what the system message says about the schema, when the service does not show it.
     :param window: tokens that fit the model, when known.
     :param token_limit: tokens of the largest request that the limits can ever grant.
     :param variant: name of the variant, when several prompts are compared.
@@ -53,6 +54,7 @@ class Composer:
         reserve: Callable[[], int] = lambda: DEFAULT_OUTPUT_TOKENS,
         params: Mapping[str, Json] | None = None,
         response_format: Mapping[str, Json] | None = None,
+        instructions: str | None = None,
         window: int | None = None,
         token_limit: int | None = None,
         variant: str | None = None,
@@ -67,6 +69,7 @@ class Composer:
         self._counter = counter
         self._reserve = reserve
         self._params = {**prompt.params, **schema, **(params or {})}
+        self._instructions = instructions
         self._params_tokens = counter.count_params(self._params)
         self._ceiling = _lower(window, token_limit)
         self._variant = variant
@@ -74,7 +77,8 @@ class Composer:
     @property
     def fixed_tokens(self) -> int:
         """Input tokens that every request has, whatever its item: system message, tools and schema."""
-        system = [{"role": "system", "content": self._prompt.system}] if self._prompt.system else []
+        parts = [part for part in (self._prompt.system, self._instructions) if part]
+        system = [{"role": "system", "content": "\n\n".join(parts)}] if parts else []
         return self._counter.count_messages(system) + self._params_tokens
 
     def compose(self, item: Item, earlier: Sequence[Message] = ()) -> Request | Result:
@@ -89,6 +93,8 @@ class Composer:
         if problem := _reserved(item.params):
             error = ItemError(kind="unrendered", message=f"The params of item {item.id!r} hold {problem}.")
             return self._failed(item, Outcome.UNRENDERED, error)
+        if self._instructions:
+            messages = _instructed(messages, self._instructions)
         if earlier:
             head = 1 if messages[0]["role"] == "system" else 0
             messages[head:head] = earlier
@@ -132,6 +138,14 @@ class Composer:
             variant=self._variant,
             metadata=item.metadata,
         )
+
+
+def _instructed(messages: list[Message], instructions: str) -> list[Message]:
+    """Add to the system message; the prompt or the item may have none, or one in parts."""
+    first, *rest = messages
+    if first["role"] != "system" or not isinstance(first.get("content"), str):
+        return [{"role": "system", "content": instructions}, *messages]
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *rest]
 
 
 def _merged(params: Mapping[str, Json], own: Mapping[str, Json]) -> dict[str, Json]:

@@ -39,8 +39,9 @@ class ChatRequest:
 
     @property
     def schema(self) -> Any:
-        """The JSON schema that was asked for; None without one."""
-        return ((self.params.get("response_format") or {}).get("json_schema") or {}).get("schema")
+        """The JSON schema that was asked for, in either form that servers know; None without one."""
+        wanted = self.params.get("response_format") or {}
+        return (wanted.get("json_schema") or wanted).get("schema")
 
 
 def read_chat(
@@ -149,6 +150,8 @@ def _check_response_format(params: Mapping[str, Any]) -> None:
         return
     if not isinstance(wanted, dict) or wanted.get("type") not in ("text", "json_object", "json_schema"):
         raise _wrong("response_format", "expected type text, json_object or json_schema", "invalid_type")
+    if not isinstance(wanted.get("schema", {}), dict):
+        raise _wrong("response_format.schema", "expected an object", "invalid_type")
     if wanted["type"] != "json_schema":
         return
     named = wanted.get("json_schema")

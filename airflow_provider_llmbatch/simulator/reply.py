@@ -115,7 +115,7 @@ def latency(request: ChatRequest, mean_s: float, jitter: float) -> float:
 
 def _content(request: ChatRequest, output_words: int) -> str:
     rng = Random(request.sha)
-    if request.response_type == "json_schema":
+    if request.response_type != "text" and request.schema is not None:
         try:
             return json.dumps(document(request.schema, request.sha), ensure_ascii=False)
         except InputError as error:

@@ -47,10 +47,12 @@ def test_all_fields_are_read():
         headers={"X-Team": "research"},
         proxy="http://proxy:3128",
         ca_file="/etc/ca.pem",
+        response_format="json_object",
         prices={"m": {"input": 0.15, "output": "0.60"}},
     )
     assert (found.model, found.context_window, found.encoding) == ("m", 8192, "cl100k_base")
     assert (found.timeout_s, found.connect_timeout_s, found.concurrency) == (30.0, 2.5, 16)
+    assert found.response_format == "json_object"
     assert found.prices == {"m": {"input": Decimal("0.15"), "output": Decimal("0.60")}}
     assert found.headers(found.credentials[0])["X-Team"] == "research"
     assert found.proxy is not None
@@ -257,6 +259,7 @@ def test_the_first_limit_that_covers_account_and_model_wins():
         ({"timeout_s": "1e999"}, "timeout_s is '1e999'"),
         ({"timeout_s": float("nan")}, "timeout_s is nan"),
         ({"counts": "spent"}, "counts is 'spent'"),
+        ({"response_format": "json"}, "response_format is 'json'"),
         ({"api": "responses"}, "api is 'responses'"),
         ({"limits": {"models": ["a"]}}, "limits is not usable (a dict, not shown)"),
         ({"limits": [{"models": "gpt-4o"}]}, "limits.0.models is 'gpt-4o'"),

@@ -66,8 +66,9 @@ def test_reasoning_takes_from_the_cap_and_may_eat_it_all() -> None:
 def test_json_is_given_as_asked_for() -> None:
     small = composed(request("x", response_format={"type": "json_object"}))
     assert set(json.loads(small.content or "")) == {"answer", "confidence"}
-    wanted = {"type": "json_schema", "json_schema": {"name": "label", "schema": SCHEMA}}
-    jsonschema.validate(json.loads(composed(request("x", response_format=wanted)).content or ""), SCHEMA)
+    by_name = {"type": "json_schema", "json_schema": {"name": "label", "schema": SCHEMA}}
+    for wanted in (by_name, {"type": "json_object", "schema": SCHEMA}):
+        jsonschema.validate(json.loads(composed(request("x", response_format=wanted)).content or ""), SCHEMA)
 
 
 def test_a_schema_without_documents_is_the_callers_error() -> None:
@@ -119,6 +120,11 @@ def test_the_o200k_counter_counts_words() -> None:
         ({"model": "m", "messages": [{}], "max_tokens": "9"}, "expected an integer", 400),
         ({"model": "m", "messages": [{}], "response_format": "json"}, "Invalid 'response_format'", 400),
         ({"model": "m", "messages": [{}], "response_format": {"type": "json_schema"}}, "schema'", 400),
+        (
+            {"model": "m", "messages": [{}], "response_format": {"type": "json_object", "schema": "x"}},
+            "expected an object",
+            400,
+        ),
         ({"model": "m", "messages": [{}], "stream": True}, "does not answer requests with stream", 501),
         ({"model": "m", "messages": [{}], "n": 2}, "does not answer requests with n=2", 501),
     ],

@@ -18,6 +18,7 @@ from airflow_provider_llmbatch.engine.connection.settings import (
     TIMEOUT_S,
     WINDOW_S,
     Counts,
+    ResponseFormat,
 )
 
 #: Headers that belong to the call itself.
@@ -125,6 +126,7 @@ class Extra(Rates):
     model_config = ConfigDict(extra="allow")
 
     api: Literal["chat_completions"] = "chat_completions"
+    response_format: ResponseFormat = "json_schema"
     account: Text | None = None
     credential_id: Text | None = None
     credentials: Annotated[tuple[CredentialEntry, ...], BeforeValidator(_json_text)] = ()

@@ -60,6 +60,7 @@ def parse(
         credentials=credentials,
         limits=_limits(conn_id, fields, credentials),
         api=fields.api,
+        response_format=fields.response_format,
         model=fields.model,
         azure_deployment=fields.azure_deployment,
         api_version=fields.api_version,

@@ -35,6 +35,7 @@ _REMEDIES = {
     "models": 'a list of model names or patterns, such as ["gpt-4o*"]',
     "prices": 'an object such as {"my-model": {"input": "0.15", "output": "0.60"}}',
     "proxy": "the URL of an HTTP proxy",
+    "response_format": "'json_schema', 'json_object_schema', 'json_object' or 'none'",
     **dict.fromkeys(("cached_input", "input", "output"), _DOLLARS),
     **dict.fromkeys(("burst_seconds", "connect_timeout_s", "timeout_s", "window_s"), _SECONDS),
     **dict.fromkeys(("account", "azure_deployment", "credential_id", "id", "model"), _TEXT),

@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote, urlencode
 from airflow_provider_llmbatch.engine.connection.secret import Secret
 
 Counts = Literal["reserved", "used"]
+#: How a service is asked for replies that follow a schema; only the first is sure to show it to the model.
+ResponseFormat = Literal["json_schema", "json_object_schema", "json_object", "none"]
 
 #: Seconds of the rate that may be sent at once after a pause.
 BURST_SECONDS = 5.0
@@ -106,6 +108,8 @@ class ConnectionSettings:
     limits: tuple[LimitRule, ...]
     #: protocol spoken at the endpoint
     api: Literal["chat_completions"] = "chat_completions"
+    #: form in which the endpoint takes a schema
+    response_format: ResponseFormat = "json_schema"
     #: model of calls that name none
     model: str | None = None
     azure_deployment: str | None = None

@@ -48,6 +48,13 @@ _UNSUPPORTED_TEXT = re.compile(
     r"[^\w]*['\"`]?(\w+)|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)",
     re.IGNORECASE,
 )
+_FORM = "response_format"
+#: Statuses with which services refuse a parameter; some let a failed check of their own become a 500.
+_REFUSING = frozenset({400, 422, 500, 501})
+_OTHER_FORM = (
+    "If the service does not take schemas in this form, set response_format in the connection to another "
+    "one: json_schema, json_object_schema, json_object or none."
+)
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
 
 
@@ -129,6 +136,9 @@ def _about_status(failure: Failure, headers: Mapping[str, str], history: History
         return _end(failure, Outcome.CONTENT_FILTERED, kind="content_filter")
     if _too_long(failure, code):
         return _end(failure, Outcome.TOO_LONG, kind="too_long")
+    if _refuses_form(failure, history):
+        message = f"{_told(failure)} {_OTHER_FORM}"
+        return _final(Outcome.BAD_REQUEST, failure.kind, message, failure)
     if status in (404, 405, 501) or code in _UNKNOWN_MODEL or 300 <= status < 400:
         return Stop(reason=_told(failure))
     if status in (401, 402, 403) or code in _KEY_CODES or (status == 429 and code == "insufficient_quota"):
@@ -172,6 +182,12 @@ def _too_long(failure: Failure, code: str) -> bool:
         over = _OVER_LIMIT.search(failure.message)
         return over is not None and int(over[2]) > int(over[1])
     return failure.status in (400, 422) and _TOO_LONG.search(failure.message) is not None
+
+
+def _refuses_form(failure: Failure, history: History) -> bool:
+    """Whether the schema is at fault: no other try would help, and without it replies would be guesses."""
+    named = (failure.param or "").startswith(_FORM) or _FORM in failure.message
+    return named and _FORM in history.params and failure.status in _REFUSING
 
 
 def _rewrite(failure: Failure, code: str, history: History) -> Rewrite | None:

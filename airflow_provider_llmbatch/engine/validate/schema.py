@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from airflow_provider_llmbatch.engine.connection.settings import ResponseFormat
 from airflow_provider_llmbatch.engine.items import Json
 from airflow_provider_llmbatch.engine.validate.absent import AbsentFields
 from airflow_provider_llmbatch.engine.validate.conform import Conform, Mismatch, documented, typed
@@ -22,6 +23,7 @@ from airflow_provider_llmbatch.errors import ConfigurationError
 
 _NO_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType)
 _FOREIGN_TO_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_TELL = "Answer with one JSON value that satisfies this JSON Schema, and with nothing else:\n"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +35,8 @@ class OutputSchema:
     #: what cannot be sent and is only checked afterwards, each with its place in the schema
     not_on_wire: tuple[str, ...] = ()
     _absent: AbsentFields | None = field(default=None, repr=False)
-    _response_format: dict[str, Any] | None = field(default=None, repr=False)
+    _forms: Mapping[ResponseFormat, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _told: str | None = field(default=None, repr=False)
     _conform: Conform | None = field(default=None, repr=False)
 
     @property
@@ -41,13 +44,23 @@ class OutputSchema:
         """Whether replies are plain text, with nothing to check."""
         return self._conform is None
 
-    def response_format(self) -> dict[str, Any] | None:
+    def response_format(self, form: ResponseFormat = "json_schema") -> dict[str, Any] | None:
         """
         Return the value of the request parameter ``response_format``.
 
         None for plain text, and for a schema that cannot be sent. All requests share the one value.
+
+        :param form: the form that the service takes.
         """
-        return self._response_format
+        return self._forms.get(form)
+
+    def instructions(self, form: ResponseFormat = "json_schema") -> str | None:
+        """
+        Return what the prompt has to say about the schema, since nobody else shows it to the model.
+
+        :param form: the form that the service takes.
+        """
+        return None if form == "json_schema" and form in self._forms else self._told
 
     def conform(self, text: str, value: Json) -> Json:
         """
@@ -95,11 +108,18 @@ def _schema(document: dict[str, Any], canonical: str, conform: Conform | None = 
     wire = to_wire(document)
     name = _FOREIGN_TO_NAMES.sub("_", str(document.get("title", "")))[:64].strip("_") or "output"
     sent = {"name": name, "strict": wire.strict, "schema": wire.schema}
+    forms: dict[ResponseFormat, dict[str, Any]] = {
+        "json_schema": {"type": "json_schema", "json_schema": sent},
+        # These services build a grammar of it, which takes the schema as it is, with the sizes of its lists.
+        "json_object_schema": {"type": "json_object", "schema": document},
+        "json_object": {"type": "json_object"},
+    }
     return OutputSchema(
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         not_on_wire=wire.lost,
         _absent=AbsentFields(document),
-        _response_format={"type": "json_schema", "json_schema": sent} if wire.schema else None,
+        _forms=forms if wire.schema else {},
+        _told=_TELL + json.dumps(document, ensure_ascii=False, separators=(",", ":")),
         _conform=conform,
     )
 
