@@ -20,6 +20,7 @@ def test_nothing_needs_to_be_set():
     assert (found.io_queue, found.cpu_queue, found.gpu_queue) == (None, None, None)
     assert (found.single_host, found.shared_filesystem) == (False, False)
     assert (found.defer_after, found.max_wait) == (60.0, 21600.0)
+    assert (found.statsd_host, found.statsd_port, found.statsd_prefix) == (None, 8125, None)
 
 
 def test_texts_become_values():
@@ -34,6 +35,9 @@ def test_texts_become_values():
         shared_filesystem="TRUE",
         defer_after="0.5",
         max_wait=" 3600 ",
+        statsd_host="exporter",
+        statsd_port="9125",
+        statsd_prefix="prod.eu-1",
     )
     assert found.results_path == "s3://bucket/results"
     assert found.state_url == "redis://:pw@redis:6379/0"
@@ -41,6 +45,7 @@ def test_texts_become_values():
     assert (found.default_encoding, found.io_queue) == ("cl100k_base", "io")
     assert (found.single_host, found.shared_filesystem) == (True, True)
     assert (found.defer_after, found.max_wait) == (0.5, 3600.0)
+    assert (found.statsd_host, found.statsd_port, found.statsd_prefix) == ("exporter", 9125, "prod.eu-1")
 
 
 def test_an_empty_text_is_as_good_as_none():
@@ -69,6 +74,11 @@ def test_the_address_of_the_state_is_not_shown():
         ("max_wait", "nan", "is 'nan'"),
         ("max_wait", "inf", "is 'inf'"),
         ("max_wait", "30", "is 30, less than defer_after (60)"),
+        ("statsd_port", "70000", "is '70000'; set it to a port from 1 to 65535"),
+        ("statsd_port", "0", "is '0'"),
+        ("statsd_port", "statsd", "is 'statsd'"),
+        ("statsd_prefix", "größe", "is 'größe'; use letters, digits, _ and -, with dots only between them"),
+        ("statsd_prefix", "prod.", "is 'prod.'"),
     ],
 )
 def test_a_bad_value_is_refused_by_option_value_and_remedy(option, text, words):

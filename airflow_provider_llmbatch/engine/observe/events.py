@@ -9,8 +9,8 @@ a metric; ids and messages may not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from airflow_provider_llmbatch.engine.items import Cost, Outcome, Usage
@@ -28,6 +28,8 @@ class RunStarted:
     model: str = ""
     #: ``name@version``
     prompt: str = ""
+    #: calls of earlier tries that were counted as such when those tries ended
+    possible_double_paid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,20 @@ class Waiting:
     on: str
     #: seconds until it may go on, when known
     delay_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """The run goes on, whether anything happens or not; told every few seconds and once at the end."""
+
+    #: what the next call waits for; ``""`` when none does
+    waits_for: str = ""
+    #: seconds so far during which calls waited, by what for
+    waited_s: Mapping[str, float] = field(default_factory=dict)
+    #: how full each limit is, from 0 to 1
+    use: Mapping[str, float] = field(default_factory=dict)
+    #: calls so far that left when their grant was older than the arrival slack
+    late_arrivals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +151,7 @@ class StateBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnded:
-    """All rows are stored; nothing more is sent."""
+    """Nothing more is sent, and what was paid is stored. Every run ends with it, also one that fails."""
 
     state: Literal["complete", "stopped"]
     reason: str = ""
@@ -146,6 +162,7 @@ Event = (
     RunStarted
     | Granted
     | Waiting
+    | Pulse
     | Throttled
     | CallFailed
     | ItemDone

@@ -7,7 +7,7 @@ However many items fail, the log stays short: its length depends on the time and
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,9 +28,8 @@ from airflow_provider_llmbatch.engine.observe.events import (
     Throttled,
     Waiting,
 )
+from airflow_provider_llmbatch.engine.observe.rate import Rate
 
-#: seconds over which the rate is measured
-RATE_WINDOW_S = 60.0
 #: kinds of failures that are told apart; codes are the service's, and could be any number
 KINDS = 30
 #: longest example of a failure, in characters
@@ -83,7 +82,7 @@ class LogObserver:
         self._waits_for = ""
         self._kinds: dict[str, _Kind] = {}
         self._started = self._told_at = now()
-        self._marks: deque[tuple[float, int]] = deque([(self._started, 0)])
+        self._rate = Rate(self._started)
 
     def on(self, event: Event) -> None:
         """Count an event, and write a line if it is time or the event deserves one."""
@@ -172,11 +171,7 @@ class LogObserver:
 
     def _progress(self, now: float) -> str:
         done = self._resumed + self._outcomes.total()
-        while len(self._marks) > 1 and now - self._marks[0][0] > RATE_WINDOW_S:
-            self._marks.popleft()
-        since, before = self._marks[0]
-        rate = (self._outcomes.total() - before) / (now - since) if now > since else 0.0
-        self._marks.append((now, self._outcomes.total()))
+        rate = self._rate.at(now, self._outcomes.total())
         share = f" ({100 * done // self._total}%)" if self._total else ""
         left = (
             f", about {_duration((self._total - done) / rate)} to go" if rate and self._total > done else ""
