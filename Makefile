@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench format lock
+.PHONY: help demo demo-model test check bench format lock
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -12,6 +12,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Where the small model of make demo-model and its server live; nothing else uses it.
+MODEL_VENV ?= .venv-model
+MODEL_STAMP := $(MODEL_VENV)/.installed
 # A set of versions that is known to work; empty takes the newest of everything. For the oldest Airflow:
 # make test VENV=build/airflow-3.2 CONSTRAINTS=constraints/airflow-3.2.txt
 CONSTRAINTS ?= constraints/airflow-3.3.txt
@@ -22,7 +25,7 @@ export UV_SYSTEM_CERTS := 1
 ARGS ?=
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
 
 $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@echo "setup: installing into $(VENV)"
@@ -38,6 +41,18 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 
 demo: $(STAMP) ## a batch against a simulated service, from split to report
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo $(ARGS) || { echo "demo: FAILED"; exit 1; }
+
+$(MODEL_STAMP): constraints/demo-model.txt
+	@test -n "$(PYTHON)" || { echo "setup: FAILED, no Python 3.11 or newer was found; set PYTHON="; exit 1; }
+	@echo "setup: building a model server in $(MODEL_VENV), once; this takes about 10 minutes"
+	@test -x $(MODEL_VENV)/bin/python || $(PYTHON) -m venv $(MODEL_VENV)
+	@CMAKE_ARGS="-DLLAVA_BUILD=OFF -DLLAMA_CURL=OFF" nice $(MODEL_VENV)/bin/python -m pip \
+		--disable-pip-version-check install --quiet --requirement $< || { echo "setup: FAILED"; exit 1; }
+	@touch $@
+
+demo-model: $(STAMP) $(MODEL_STAMP) ## the demo on a small real model, served on this machine
+	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_model --python $(MODEL_VENV)/bin/python \
+		|| { echo "demo-model: FAILED"; exit 1; }
 
 test: $(STAMP) ## run the tests
 	@echo "test: pytest $(ARGS)"

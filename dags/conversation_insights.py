@@ -75,6 +75,9 @@ with DAG(
         "model": Param("gpt-4o-mini", type="string", title="Model"),
         "budget_usd": Param(5.0, type="number", exclusiveMinimum=0, title="Budget in US dollars"),
         "sample": Param(None, type=["null", "integer"], minimum=1, title="Only the first N items"),
+        "max_failed": Param(
+            0.1, type="number", minimum=0, maximum=1, title="Share that may fail", description="From 0 to 1."
+        ),
     },
 ) as dag:
     asked = {"prompt": PROMPT, "model": "{{ params.model }}", "output_type": Insights}
@@ -88,6 +91,9 @@ with DAG(
         **asked,
     )
     dispatch = LLMBatchDispatchOperator.partial(
-        task_id="dispatch", budget_usd="{{ params.budget_usd }}", **asked
+        task_id="dispatch",
+        budget_usd="{{ params.budget_usd }}",
+        max_failed="{{ params.max_failed }}",
+        **asked,
     ).expand(chunk=split.output)
     LLMBatchReportOperator(task_id="report", manifests=dispatch.output, plan=split.output)
