@@ -13,7 +13,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_llmbatch.errors import ConfigurationError
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError
 from airflow_provider_llmbatch.operators.places import task_folder
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_llmbatch.engine.items import RunRef
     from airflow_provider_llmbatch.engine.prompt import Prompt
+    from airflow_provider_llmbatch.engine.summary import Manifest
     from airflow_provider_llmbatch.settings import Settings
 
 #: What a template gives for an argument that is not set.
@@ -219,14 +220,38 @@ def result_location(value: str | None, context: Context, settings: Settings, *, 
     :raises ConfigurationError: for a relative path.
     """
     place = optional_text(value)
-    if place is None:
-        return own_folder(context, settings, apart=apart)
+    return own_folder(context, settings, apart=apart) if place is None else absolute("result_path", place)
+
+
+def absolute(name: str, place: str) -> str:
+    """
+    Read a path or a URL.
+
+    :raises ConfigurationError: for a relative path.
+    """
     if "://" not in place and not os.path.isabs(place):
         # Workers have other working directories than the one that read the DAG.
         raise ConfigurationError(
-            f"result_path is {place!r}, a relative path; give an absolute path or a URL, or leave it out."
+            f"{name} is {place!r}, a relative path; give an absolute path or a URL, or leave it out."
         )
     return place
+
+
+def manifests_of(name: str, value: Any) -> list[Manifest]:
+    """
+    Read what dispatch tasks return: one manifest, or those of all mapped instances.
+
+    :raises InputError: when it is something else.
+    """
+    from airflow_provider_llmbatch.engine.summary import Manifest
+
+    given = [value] if isinstance(value, Mapping) else value
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputError(
+            f"{name} is {type(given).__name__}; give what dispatch tasks return: dispatch.output."
+        )
+    # One slice is one request for all mapped instances; one by one they would be asked for in turn.
+    return [Manifest.from_json(one) for one in given[:]]
 
 
 def _is_nothing(value: Any) -> bool:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_llmbatch.errors import InputError
 from airflow_provider_llmbatch.operators import arguments
 from airflow_provider_llmbatch.operators.batch import read_plan
 from airflow_provider_llmbatch.operators.fate import decided
@@ -65,7 +64,7 @@ class LLMBatchReportOperator(BaseOperator):
         from airflow_provider_llmbatch.settings import load_settings
 
         push_report_link(context)
-        manifests = list(self._manifests())
+        manifests = arguments.manifests_of("manifests", self.manifests)
         report = merge(manifests, plan=self._plan(), results=_failed(manifests), title=str(self.title))
         settings = load_settings()
         folder = open_folder(arguments.result_location(self.result_path, context, settings, apart=True))
@@ -85,17 +84,6 @@ class LLMBatchReportOperator(BaseOperator):
             "usd": None if report.cost.unpriced else format(report.cost.usd, "f"),
             "possible_double_paid": report.possible_double_paid,
         }
-
-    def _manifests(self) -> Iterator[Manifest]:
-        from airflow_provider_llmbatch.engine.summary import Manifest
-
-        given: Any = [self.manifests] if isinstance(self.manifests, Mapping) else self.manifests
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise InputError(
-                f"manifests is {type(given).__name__}; give what dispatch tasks return: dispatch.output."
-            )
-        # One slice is one request for all mapped instances; one by one they would be asked for in turn.
-        yield from map(Manifest.from_json, given[:])
 
     def _plan(self) -> Plan | None:
         if not self.plan:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
-from airflow_provider_llmbatch.engine.items import Json
 from airflow_provider_llmbatch.engine.source.memory import row_of
 from airflow_provider_llmbatch.engine.source.parse import bad_item
 from airflow_provider_llmbatch.engine.source.row import MAX_ROW_BYTES, OpenFile, Row
 from airflow_provider_llmbatch.engine.source.strict import RowProblem
-from airflow_provider_llmbatch.engine.source.table import Columns
+from airflow_provider_llmbatch.engine.source.table import Columns, plain
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError
 
 _BATCH_ROWS = 256
@@ -64,7 +61,7 @@ class ParquetSource:
     def _row(self, columns: Columns, cells: list[Any], index: int) -> Row:
         where = f"{self.uri}, row {index}"
         try:
-            values = columns.values([_plain(cell) for cell in cells])
+            values = columns.values([plain(cell) for cell in cells])
         except RowProblem as problem:
             return Row(item=bad_item(index, where, problem), offset=index, raw=repr(cells).encode())
         return row_of(values, index, where, self._limit)
@@ -79,18 +76,3 @@ def _row_groups(table: Any, start: int) -> tuple[int, list[int]]:
             return first, list(range(number, table.num_row_groups))
         first += size
     return first, []
-
-
-def _plain(value: Any) -> Json:
-    """Return a cell as JSON; a struct's missing fields come as None and are left out."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes):
-        raise RowProblem("has a column of bytes; give text")
-    return value

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+import uuid
 from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Json
 from airflow_provider_llmbatch.engine.source.parse import KEYS, PAYLOADS, listed
@@ -22,10 +26,13 @@ class Columns:
 
     :param header: names of the columns.
     :param uri: name of the table, for messages.
+    :param strict: whether text that cannot be read is a problem in a column of JSON or numbers; else it stays
+        text, for the item's own check.
     :raises InputError: when the header cannot be used.
     """
 
-    def __init__(self, header: Sequence[str], uri: str) -> None:
+    def __init__(self, header: Sequence[str], uri: str, *, strict: bool = True) -> None:
+        self._strict = strict
         self._header = tuple(header)
         payloads = [name for name in self._header if name in PAYLOADS]
         self._variables = frozenset() if payloads else frozenset(self._header) - _PLAIN_COLUMNS
@@ -61,17 +68,46 @@ class Columns:
         if len(cells) != len(self._header):
             raise RowProblem(f"has {len(cells)} cells, but the header names {len(self._header)} columns")
         row = dict(zip(self._header, cells, strict=True))
-        values = {name: _cell(name, cell) for name, cell in row.items() if name not in self._variables}
+        values = {name: self._cell(name, cell) for name, cell in row.items() if name not in self._variables}
         if self._variables:
             values["vars"] = {name: cell for name, cell in row.items() if name in self._variables}
         return values
 
+    def _cell(self, name: str, cell: Json) -> Json:
+        if cell is None or (cell == "" and name != "prompt"):
+            return None
+        if not isinstance(cell, str):
+            return cell
+        try:
+            return _read(name, cell)
+        except RowProblem:
+            if self._strict:
+                raise
+            return cell
 
-def _cell(name: str, cell: Json) -> Json:
-    if cell is None or (cell == "" and name != "prompt"):
-        return None
-    if not isinstance(cell, str):
-        return cell
+
+def plain(value: Any) -> Json:
+    """
+    Return a cell as JSON; a struct's missing fields come as None and are left out.
+
+    :raises RowProblem: for bytes.
+    """
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise RowProblem("has a column of bytes; give text")
+    return value
+
+
+def _read(name: str, cell: str) -> Json:
     if name == "seq":
         return _integer(cell)
     return _json(name, cell) if name in _JSON_COLUMNS else cell

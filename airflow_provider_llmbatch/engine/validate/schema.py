@@ -34,6 +34,8 @@ class OutputSchema:
     digest: str = ""
     #: what cannot be sent and is only checked afterwards, each with its place in the schema
     not_on_wire: tuple[str, ...] = ()
+    #: the JSON Schema; None for plain text
+    document: Mapping[str, Json] | None = field(default=None, repr=False)
     _absent: AbsentFields | None = field(default=None, repr=False)
     _forms: Mapping[ResponseFormat, dict[str, Any]] = field(default_factory=dict, repr=False)
     _told: str | None = field(default=None, repr=False)
@@ -117,6 +119,7 @@ def _schema(document: dict[str, Any], canonical: str, conform: Conform | None = 
     return OutputSchema(
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         not_on_wire=wire.lost,
+        document=document,
         _absent=AbsentFields(document),
         _forms=forms if wire.schema else {},
         _told=_TELL + json.dumps(document, ensure_ascii=False, separators=(",", ":")),
