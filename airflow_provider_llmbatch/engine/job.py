@@ -15,7 +15,7 @@ from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
 from airflow_provider_llmbatch.engine.identity import fingerprint
 from airflow_provider_llmbatch.engine.items import Json, RunRef, Usage
 from airflow_provider_llmbatch.engine.prompt import Prompt
-from airflow_provider_llmbatch.engine.results.store import OnExisting
+from airflow_provider_llmbatch.engine.results.answers import OnExisting
 from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
 from airflow_provider_llmbatch.engine.tokens.price import PriceTable
@@ -41,6 +41,8 @@ class Job:
     schema: OutputSchema
     #: folder or URL of the results
     result_path: str
+    #: fsspec file system of ``result_path``; chosen from the URL when None
+    filesystem: Any | None = None
     run: RunRef = RunRef()
     params: Mapping[str, Json] = field(default_factory=dict)
     #: prices by model, over the published ones
@@ -48,6 +50,8 @@ class Job:
     policy: Policy = field(default_factory=Policy)
     budget_usd: Decimal | None = None
     on_existing: OnExisting = "resume"
+    #: what all tries have in common until somebody clears the task; None when every run stands alone
+    occasion: str | None = None
     max_failed: float = MAX_FAILED
     #: only the first so many items
     sample: int | None = None

@@ -9,13 +9,10 @@ from __future__ import annotations
 import json
 
 from airflow_provider_llmbatch.engine.results import names, resume
+from airflow_provider_llmbatch.engine.results.answers import read_answers
 from airflow_provider_llmbatch.engine.results.folder import Folder
-from airflow_provider_llmbatch.engine.results.store import read_answers
 from airflow_provider_llmbatch.engine.summary import Manifest
 from airflow_provider_llmbatch.errors import StoreError
-
-#: Looks at a chunk whose files change meanwhile, before giving up.
-LOOKS = 5
 
 
 def store(folder: Folder, manifest: Manifest) -> None:
@@ -55,7 +52,9 @@ def _stored(folder: Folder, chunk: int) -> Manifest | None:
 def _so_far(folder: Folder, chunk: int, as_of: str) -> Manifest:
     """Return what a chunk that has not ended has stored; an item without a row counts as unsent."""
     answers = read_answers(folder, chunk) or {}
-    found = _survey(folder, chunk, answers["start"], answers["stop"])
+    found = resume.steadily(
+        folder, lambda: resume.survey(folder, chunk, answers["start"], answers["stop"], answers["since"])
+    )
     newest = resume.highest_fence(folder, chunk)
     # Open calls of the newest try are in flight; only those of earlier tries were cut off.
     cut_off = sum(fence < newest for fence, _, _ in found.totals.open)
@@ -73,13 +72,3 @@ def _so_far(folder: Folder, chunk: int, as_of: str) -> Manifest:
         chunk=chunk,
         reason=as_of,
     )
-
-
-def _survey(folder: Folder, chunk: int, start: int, stop: int) -> resume.Found:
-    for _ in range(LOOKS):
-        try:
-            return resume.survey(folder, chunk, start, stop)
-        except FileNotFoundError:
-            # The task has put its parts together between our listing and our reading.
-            continue
-    raise StoreError(f"The results in {folder.uri} change faster than they can be read; try again.")

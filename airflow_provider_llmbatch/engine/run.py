@@ -30,9 +30,11 @@ from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
 from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
 from airflow_provider_llmbatch.engine.job import Job, tools
 from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.observe.progress import ProgressObserver
 from airflow_provider_llmbatch.engine.results import resume
+from airflow_provider_llmbatch.engine.results.answers import Answers
 from airflow_provider_llmbatch.engine.results.folder import open_folder
-from airflow_provider_llmbatch.engine.results.store import Answers, ResultStore, open_store
+from airflow_provider_llmbatch.engine.results.store import ResultStore, open_store
 from airflow_provider_llmbatch.engine.split import Strategy, estimate
 from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.protocols import State
@@ -107,7 +109,7 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     """
     kit = tools(job, note)
     _refuse_changed(job, chunk)
-    folder = open_folder(job.result_path)
+    folder = open_folder(job.result_path, filesystem=job.filesystem)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
     store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
     limits = scope(
@@ -122,13 +124,17 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     if job.budget_usd is not None:
         await state.rebuild(limits, {limits.meters[-1].key: int(resume.spent(folder) * MICRO)})
     manifests.forget(folder, chunk.number)
-    account = Account(job, chunk, store, limits, observe)
-    with closing(store):
-        async with assemble(job, kit, store, state, limits, account) as (dispatcher, pursuer, limiter):
-            await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
-    if isinstance(dispatcher.stopped, StoreError):
-        raise dispatcher.stopped
-    manifest = account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
+    progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
+    account = Account(job, chunk, store, limits, events.Fanout([observe, progress]))
+    async with progress.kept():
+        with account:
+            with closing(store):
+                assembled = assemble(job, kit, store, state, limits, account)
+                async with assembled as (dispatcher, pursuer, limiter):
+                    await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
+            if isinstance(dispatcher.stopped, StoreError):
+                raise dispatcher.stopped
+            manifest = account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
     manifests.store(folder, manifest)
     return manifest
 
@@ -161,6 +167,7 @@ def _answers(job: Job, chunk: Chunk) -> Answers:
         model=job.model,
         schema_digest=job.schema.digest,
         host=job.host,
+        occasion=job.occasion,
     )
 
 

@@ -1,15 +1,16 @@
 """
 The ledger: the truth for money.
 
-``sent`` stands before a call leaves, ``settled`` after it is over. A ``sent`` without its ``settled``
-is a call that a kill cut off: it may have been charged.
+A try begins with ``begun``. ``sent`` stands before a call leaves, ``settled`` after it is over. A ``sent``
+without its ``settled`` is a call that a kill cut off: it may have been charged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from airflow_provider_llmbatch.engine.results.rows import dump_line, usage_row
 from airflow_provider_llmbatch.errors import StoreError
 
 _MICRO = Decimal(1_000_000)
+_SENT = re.compile(rb'\{"k":"sent","i":(\d+),"t":(\d+)\}\n')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,24 +41,65 @@ class Settled:
     fence: int | None = None
 
 
-@dataclass(slots=True)
 class Totals:
     """What a chunk's ledger adds up to."""
 
-    usage: Usage = Usage()
-    cost: Cost = Cost()
-    settled: int = 0
-    maybe_paid: int = 0
-    #: ``(fence, index, attempt)`` of calls that were sent and never settled
-    open: set[tuple[int, int, int]] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.settled = 0
+        self.maybe_paid = 0
+        #: ``(fence, index, attempt)`` of calls that were sent and never settled
+        self.open: set[tuple[int, int, int]] = set()
+        self._prompt = self._cached = self._completion = self._reasoning = 0
+        self._estimated = self._unpriced = False
+        self._micro_usd = Decimal(0)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all calls."""
+        return Usage(
+            prompt=self._prompt,
+            cached=self._cached,
+            completion=self._completion,
+            reasoning=self._reasoning,
+            estimated=self._estimated,
+        )
+
+    @property
+    def cost(self) -> Cost:
+        """Money of all calls."""
+        return Cost(usd=self._micro_usd / _MICRO, unpriced=self._unpriced)
 
     def add(self, usage: Usage | None, cost: Cost, maybe_paid: bool) -> None:
         """Count one settled call."""
+        self._add(None if usage is None else usage_row(usage), cost.usd * _MICRO, cost.unpriced, maybe_paid)
+
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Count one settled call of a ledger file."""
+        self._add(row["usage"], Decimal(row["micro_usd"]), row["unpriced"], row["maybe_paid"])
+
+    def _add(
+        self, usage: Mapping[str, Any] | None, micro_usd: Decimal, unpriced: bool, maybe_paid: bool
+    ) -> None:
         self.settled += 1
         self.maybe_paid += maybe_paid
-        if usage is not None:
-            self.usage += usage
-            self.cost += cost
+        if usage is None:
+            return
+        self._prompt += usage["prompt"]
+        self._cached += usage["cached"]
+        self._completion += usage["completion"]
+        self._reasoning += usage["reasoning"]
+        self._estimated |= usage["estimated"]
+        self._micro_usd += micro_usd
+        self._unpriced |= unpriced
+
+
+def begun_line(id: str) -> bytes:
+    """
+    Return the line that a try begins its ledger with.
+
+    :param id: that no other try has, so that two tries with one number notice each other.
+    """
+    return dump_line({"k": "begun", "id": id})
 
 
 def sent_line(index: int, attempt: int) -> bytes:
@@ -93,13 +136,22 @@ def read(name: str, fence: int, file: BinaryIO, totals: Totals) -> None:
     for number, line in enumerate(file, start=1):
         if not line.endswith(b"\n"):
             continue
-        row = _parse(name, number, line)
-        key = (row.get("f", fence), row["i"], row["t"])
-        if row["k"] == "sent":
-            totals.open.add(key)
-        else:
-            totals.open.discard(key)
-            totals.add(_usage(row), _cost(row), row["maybe_paid"])
+        if (sent := _SENT.fullmatch(line)) is not None:
+            totals.open.add((fence, int(sent[1]), int(sent[2])))
+            continue
+        try:
+            row = json.loads(line)
+            if row["k"] == "begun":
+                continue
+            if row["k"] != "settled":
+                raise KeyError("k")
+            totals.add_row(row)
+            totals.open.discard((row.get("f", fence), row["i"], row["t"]))
+        except (ValueError, KeyError, TypeError, ArithmeticError) as error:
+            raise StoreError(
+                f"{name} cannot be read at line {number}: it is the truth for money, so nothing is sent. "
+                "Restore the file from a backup."
+            ) from error
 
 
 def usage_of(indexes: Iterable[int], file: BinaryIO) -> dict[int, tuple[Usage, Cost]]:
@@ -107,24 +159,13 @@ def usage_of(indexes: Iterable[int], file: BinaryIO) -> dict[int, tuple[Usage, C
     wanted = set(indexes)
     found = {index: (Usage(), Cost()) for index in wanted}
     for line in file:
-        row = json.loads(line) if line.endswith(b"\n") else {"k": ""}
-        if row["k"] == "settled" and row["i"] in wanted:
+        if not line.endswith(b"\n") or _SENT.fullmatch(line):
+            continue
+        row = json.loads(line)
+        if row.get("i") in wanted:
             usage, cost = found[row["i"]]
             found[row["i"]] = (usage + (_usage(row) or Usage()), cost + _cost(row))
     return found
-
-
-def _parse(name: str, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row: dict[str, Any] = json.loads(line)
-        if row["k"] not in ("sent", "settled"):
-            raise KeyError("k")
-        return row
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"{name} cannot be read at line {number}: it is the truth for money, so nothing is sent. "
-            "Restore the file from a backup."
-        ) from error
 
 
 def _usage(row: dict[str, Any]) -> Usage | None:

@@ -3,7 +3,8 @@ Names of the files in a result folder.
 
 ``part-<chunk>-<fence>-<n>.jsonl`` rows · ``ledger-<chunk>-<fence>-<n>.jsonl`` settled calls ·
 ``chunk-<chunk>.json`` what the chunk's results answer · ``manifest-<chunk>.json`` its account, once it has
-ended. Fence 0 is a compacted part.
+ended. Fence 0 is a compacted part; its ``n`` is the fence of the try that put it together. Files that begin
+with a dot are not finished.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def chunk_of(name: str) -> int | None:
     """Return the chunk number of a :func:`chunk_file`, None for other files."""
     match = _CHUNK.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def is_draft_of(name: str, chunk: int) -> bool:
+    """Whether a file is what a kill has left of writing a whole file of a chunk."""
+    return name.startswith((f".part-{chunk:05d}-", f".chunk-{chunk:05d}.")) and name.endswith(".draft")
 
 
 def manifest_file(chunk: int) -> str:

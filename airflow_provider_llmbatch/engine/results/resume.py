@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 from airflow_provider_llmbatch.engine.items import Cost, Result, Usage
 from airflow_provider_llmbatch.engine.results import ledger, names, rows
 from airflow_provider_llmbatch.engine.results.folder import Folder
 from airflow_provider_llmbatch.engine.results.ledger import Settled, Totals
-from airflow_provider_llmbatch.engine.results.names import PartName
-from airflow_provider_llmbatch.engine.results.where import Where
+from airflow_provider_llmbatch.engine.results.names import COMPACTED, PartName
+from airflow_provider_llmbatch.engine.results.shelf import Shelf
+from airflow_provider_llmbatch.engine.results.where import Where, head
+from airflow_provider_llmbatch.errors import StoreError
+
+T = TypeVar("T")
+
+#: Looks at a chunk whose parts somebody puts together meanwhile, before giving up.
+LOOKS = 5
+
+#: Files by their names, sorted, with their bytes.
+Files = dict[PartName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +37,24 @@ class Found:
     unbooked: tuple[Settled, ...]
 
 
-def files_of(folder: Folder, chunk: int) -> tuple[list[PartName], list[PartName]]:
+def steadily(folder: Folder, look: Callable[[], T]) -> T:
+    """
+    Look again as long as files are gone between a listing and their reading.
+
+    :raises StoreError: when that does not end.
+    """
+    for _ in range(LOOKS):
+        with contextlib.suppress(FileNotFoundError):
+            return look()
+    raise StoreError(f"The results in {folder.uri} change faster than they can be read; try again.")
+
+
+def files_of(folder: Folder, chunk: int) -> tuple[Files, Files]:
     """Return a chunk's parts and ledgers, each in reading order."""
-    known = [name for name in map(names.parse, folder.names()) if name is not None and name.chunk == chunk]
-    parts = sorted(name for name in known if name.kind == "part")
-    return parts, sorted(name for name in known if name.kind == "ledger")
+    found = ((names.parse(name), size) for name, size in folder.sizes().items())
+    known = sorted((name, size) for name, size in found if name is not None and name.chunk == chunk)
+    parts = {name: size for name, size in known if name.kind == "part"}
+    return parts, {name: size for name, size in known if name.kind == "ledger"}
 
 
 def highest_fence(folder: Folder, chunk: int) -> int:
@@ -40,48 +65,69 @@ def highest_fence(folder: Folder, chunk: int) -> int:
 
 def spent(folder: Folder) -> Decimal:
     """Return the US dollars in all ledgers of a folder, whatever their chunk."""
-    totals = Totals()
-    for name in map(names.parse, folder.names()):
-        if name is not None and name.kind == "ledger":
-            with folder.open(str(name)) as file:
-                ledger.read(str(name), name.fence, file, totals)
-    return totals.cost.usd
+    found = map(names.parse, folder.names())
+    return _totals(folder, [name for name in found if name is not None and name.kind == "ledger"]).cost.usd
 
 
-def rows_of(folder: Folder, chunk: int, start: int, stop: int) -> Where:
+def counting(parts: Mapping[PartName, int], since: int) -> Files:
+    """
+    Return the parts that count.
+
+    :param since: the try that began anew; what tries before it still write is not asked for any more.
+    """
+    return {part: size for part, size in parts.items() if part.fence == COMPACTED or part.fence >= since}
+
+
+def rows_of(folder: Folder, chunk: int, start: int, stop: int, since: int = 0) -> Where:
     """
     Return where the rows of a chunk lie.
 
+    :param since: the try that began anew; rows of tries before it do not count.
+    :raises FileNotFoundError: when a part is gone since the look: parts are put together right now.
     :raises StoreError: when a part cannot be read.
     """
     where = Where(start, stop)
-    for part in files_of(folder, chunk)[0]:
-        with folder.open(str(part)) as file:
-            where.add(part, file)
+    where.update(folder, counting(files_of(folder, chunk)[0], since))
     return where
 
 
-def survey(folder: Folder, chunk: int, start: int, stop: int) -> Found:
+def survey(folder: Folder, chunk: int, start: int, stop: int, since: int = 0) -> Found:
     """
     Read everything that earlier tries of a chunk have left.
 
+    :param since: see :func:`rows_of`.
+    :raises FileNotFoundError: when a part is gone since the look.
+    :raises StoreError: when anything is there that cannot be read.
+    """
+    where = rows_of(folder, chunk, start, stop, since)
+    totals, unbooked = books(folder, chunk)
+    return Found(where=where, totals=totals, unbooked=unbooked)
+
+
+def books(folder: Folder, chunk: int) -> tuple[Totals, tuple[Settled, ...]]:
+    """
+    Return what a chunk has cost, and the part of that which its ledger does not know yet.
+
+    A kill between a row and its ledger line leaves a reply that was paid and not booked.
+
+    :raises FileNotFoundError: when a part is gone since the look.
     :raises StoreError: when anything is there that cannot be read.
     """
     parts, ledgers = files_of(folder, chunk)
-    where = rows_of(folder, chunk, start, stop)
-    totals = Totals()
-    for name in ledgers:
-        with folder.open(str(name)) as file:
-            ledger.read(str(name), name.fence, file, totals)
-    unbooked = tuple(_unbooked(folder, ledgers, parts, totals))
+    totals = _totals(folder, list(ledgers))
+    unbooked = tuple(_unbooked(folder, list(ledgers), list(parts), totals))
     for call in unbooked:
         totals.open.discard((call.fence or 0, call.index, call.attempt))
         totals.add(call.usage, call.cost, maybe_paid=False)
-    return Found(
-        where=where,
-        totals=totals,
-        unbooked=unbooked,
-    )
+    return totals, unbooked
+
+
+def _totals(folder: Folder, ledgers: list[PartName]) -> Totals:
+    totals = Totals()
+    with Shelf(folder, [str(name) for name in ledgers]) as shelf:
+        for number, name in enumerate(ledgers):
+            ledger.read(str(name), name.fence, shelf.get(number), totals)
+    return totals
 
 
 def _unbooked(
@@ -103,14 +149,19 @@ def _unbooked(
 
 
 def _rows(folder: Folder, parts: list[PartName], fence: int, attempts: dict[int, int]) -> Iterator[Result]:
+    """
+    Yield the rows of a try that the reply to one of ``attempts`` has ended.
+
+    A row that gave up says nothing about its last call, which may still have been charged.
+    """
     for part in (part for part in parts if part.fence == fence):
         with folder.open(str(part)) as file:
             for line in file:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") or head(part, 0, line)[0] not in attempts:
                     continue
-                row = json.loads(line)
-                if attempts.get(row["index"]) == row["attempts"]:
-                    yield rows.from_row(row)
+                row = rows.from_row(json.loads(line))
+                if row.outcome.is_final and attempts[row.index] == row.attempts:
+                    yield row
 
 
 def _difference(row: Result, fence: int, attempt: int, usage: Usage, cost: Cost) -> Settled:

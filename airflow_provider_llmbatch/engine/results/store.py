@@ -9,40 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from airflow_provider_llmbatch.engine.items import SCHEMA_VERSION, PromptRef, Result
+from airflow_provider_llmbatch.engine.items import Result
 from airflow_provider_llmbatch.engine.results import ledger, names, resume, rows
+from airflow_provider_llmbatch.engine.results.answers import (
+    Answers,
+    OnExisting,
+    check_answers,
+    content_of,
+    put_answers,
+    read_answers,
+)
 from airflow_provider_llmbatch.engine.results.folder import Appender, Folder
 from airflow_provider_llmbatch.engine.results.ledger import Settled, Totals
+from airflow_provider_llmbatch.engine.results.linefile import whole_lines
 from airflow_provider_llmbatch.engine.results.names import COMPACTED, PartName
-from airflow_provider_llmbatch.engine.results.where import Where
-from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
-
-OnExisting = Literal["resume", "restart", "fail"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """What the results of a chunk answer; other results are not mixed with them."""
-
-    chunk: int
-    start: int
-    stop: int
-    #: SHA-256 over rows, prompt, model, params and schema
-    fingerprint: str
-    source: str
-    prompt: PromptRef
-    model: str
-    schema_digest: str
-    #: name of the host that writes; "" where any host may
-    host: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of the chunk file."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return {"schema_version": SCHEMA_VERSION, **values, "prompt": str(self.prompt)}
+from airflow_provider_llmbatch.engine.results.shelf import Shelf
+from airflow_provider_llmbatch.engine.results.where import Move, Where
+from airflow_provider_llmbatch.errors import StaleFenceError, StoreError
 
 
 @dataclass(slots=True)
@@ -53,20 +41,22 @@ class ResultStore:
     :param folder: where they go.
     :param answers: what they answer.
     :param fence: number of this try.
-    :param where: which items have a row already.
+    :param since: number of the try that began anew; 0 when none did.
+    :param where: which items had a row when the store was opened.
     :param totals: what the chunk's calls have cost, earlier tries included.
     """
 
     folder: Folder
     answers: Answers
     fence: int
+    since: int
     where: Where
     totals: Totals
     #: open calls of earlier tries
     cut_off: int
     _rows: Appender
     _ledger: Appender
-    _written: dict[str, int] = field(default_factory=dict)
+    _shelf: Shelf | None = None
 
     def sent(self, index: int, attempt: int) -> None:
         """Note that a call is about to leave."""
@@ -84,7 +74,7 @@ class ResultStore:
 
     def row(self, index: int) -> Result:
         """Return the row that counts of an item that had one when the store was opened."""
-        return rows.from_row(json.loads(self.where.line(self.folder, index)))
+        return rows.from_row(json.loads(resume.steadily(self.folder, lambda: self._line(index))))
 
     @property
     def possible_double_paid(self) -> int:
@@ -92,114 +82,157 @@ class ResultStore:
         return self.totals.maybe_paid + self.cut_off
 
     def close(self) -> None:
-        """Finish both files."""
-        self._rows.close()
-        self._ledger.close()
+        """
+        Finish both files.
+
+        :raises StoreError: when not all of them could be stored.
+        """
+        self._put_shelf_away()
+        try:
+            self._rows.close()
+        finally:
+            self._ledger.close()
 
     def compact(self) -> Where:
         """
         Put the parts together, in index order, and return where the rows lie now.
 
-        Readers see the old parts or the new one, and the same rows in both.
+        Readers see the old parts or the new one, and the same rows in both; a kill at any point leaves
+        one of them, or both.
+
+        :raises StaleFenceError: when another try began anew meanwhile; its rows are not mixed with these.
         """
-        parts, _ = resume.files_of(self.folder, self.answers.chunk)
-        where = self._where()
-        number = max((part.n for part in parts if part.fence == COMPACTED), default=-1) + 1
-        whole = PartName(self.answers.chunk, COMPACTED, number)
-        self.folder.put(str(whole), where.lines(self.folder))
-        for part in parts:
-            self.folder.remove(str(part))
-        return self._where()
+        self._refuse_if_restarted()
+        return resume.steadily(self.folder, self._compact)
 
-    def _where(self) -> Where:
+    def _compact(self) -> Where:
+        try:
+            found, _ = resume.files_of(self.folder, self.answers.chunk)
+            parts = resume.counting(found, self.since)
+            self.where.update(self.folder, parts)
+            read = {part: self.where.read.get(part, 0) for part in parts}
+            whole = [part for part, end in read.items() if end]
+            if len(whole) != 1 or whole[0].fence != COMPACTED:
+                whole = [self._put_together(parts)]
+        except FileNotFoundError:
+            # An older try that was still alive has put the parts together.
+            self._look_again()
+            raise
+        late = self.folder.retire({str(part): end for part, end in read.items() if part not in whole})
+        if any([self._adopt(name, whole_lines(lines)) for name, lines in late.items()]):
+            self._look_again()
+        return self.where
+
+    def _put_together(self, parts: resume.Files) -> PartName:
+        highest = max((part.n for part in parts if part.fence == COMPACTED), default=0)
+        whole = PartName(self.answers.chunk, COMPACTED, max(self.fence, highest + 1))
+        move = Move(self.where, self.folder, whole)
+        self.folder.put(str(whole), iter(move))
+        move.settle()
+        return whole
+
+    def _adopt(self, name: str, lines: bytes) -> bool:
+        """Keep what an older try wrote while its part was put together with the others."""
+        part = names.parse(name)
+        while lines and part is not None:
+            part = replace(part, n=part.n + 1)
+            with contextlib.suppress(FileExistsError):
+                self.folder.put(str(part), iter([lines]))
+                return True
+        return False
+
+    def _line(self, index: int) -> bytes:
+        self._shelf = self._shelf or self.where.shelf(self.folder)
+        try:
+            return self.where.line(self._shelf, index)
+        except FileNotFoundError:
+            self._look_again()
+            raise
+
+    def _look_again(self) -> None:
+        self._put_shelf_away()
         answers = self.answers
-        return resume.rows_of(self.folder, answers.chunk, answers.start, answers.stop)
+        self.where = resume.rows_of(self.folder, answers.chunk, answers.start, answers.stop, self.since)
+
+    def _put_shelf_away(self) -> None:
+        if self._shelf is not None:
+            self._shelf.close()
+            self._shelf = None
+
+    def _refuse_if_restarted(self) -> None:
+        now = read_answers(self.folder, self.answers.chunk)
+        if now is None or now["since"] != self.since:
+            raise StaleFenceError(
+                f"Another try of chunk {self.answers.chunk} began anew in {self.folder.uri}; this one ends "
+                "here. What it had paid for stays in the ledger."
+            )
 
 
-def open_store(folder: Folder, answers: Answers, fence: int, on_existing: OnExisting) -> ResultStore:
+def open_store(
+    folder: Folder,
+    answers: Answers,
+    fence: int,
+    on_existing: OnExisting,
+    *,
+    make_id: Callable[[], object] = uuid.uuid4,
+) -> ResultStore:
     """
     Open a chunk's results for writing, after a look at what is there.
 
+    A retry always resumes; ``on_existing`` speaks of results that were there before the task began, or
+    was cleared.
+
     :param fence: number of this try, above any that has left a file.
     :param on_existing: ``resume`` keeps what is done, ``restart`` pays again, ``fail`` refuses.
+    :param make_id: makes what tells this try from one that was given the same number.
     :raises InputError: when the results there answer another input.
     :raises ConfigurationError: when another host wrote there, or ``on_existing`` refuses.
     :raises StoreError: when what is there cannot be read.
     """
     earlier = read_answers(folder, answers.chunk)
-    if earlier is not None:
-        _check(folder, earlier, answers, on_existing)
-    if earlier is not None and on_existing == "restart":
+    again = earlier is not None and answers.occasion is not None and earlier["occasion"] == answers.occasion
+    mode: OnExisting = "resume" if again or earlier is None else on_existing
+    if earlier is None:
+        put_answers(folder, answers, since=0)
+    else:
+        check_answers(folder, earlier, answers, mode)
+    for name in filter(lambda name: names.is_draft_of(name, answers.chunk), folder.names()):
+        folder.remove(name)
+    totals, unbooked = resume.steadily(folder, lambda: resume.books(folder, answers.chunk))
+    rows_file, book, fence = _create(folder, answers.chunk, fence, str(make_id()))
+    for call in unbooked:
+        book.write(ledger.settled_line(call))
+    since = earlier["since"] if earlier is not None else 0
+    if mode == "restart":
+        since = fence
         for part in resume.files_of(folder, answers.chunk)[0]:
-            folder.remove(str(part))
-    if earlier != answers.to_json():
-        content = json.dumps(answers.to_json(), indent=1).encode()
-        folder.put(names.chunk_file(answers.chunk), iter([content]), replace=True)
-    found = resume.survey(folder, answers.chunk, answers.start, answers.stop)
-    rows_file, book, fence = _create(folder, answers.chunk, fence)
-    store = ResultStore(
+            if part.fence != fence:
+                folder.remove(str(part))
+    if earlier is not None and earlier != content_of(answers, since):
+        put_answers(folder, answers, since)
+    where = resume.steadily(
+        folder, lambda: resume.rows_of(folder, answers.chunk, answers.start, answers.stop, since)
+    )
+    return ResultStore(
         folder=folder,
         answers=answers,
         fence=fence,
-        where=found.where,
-        totals=found.totals,
-        cut_off=len(found.totals.open),
+        since=since,
+        where=where,
+        totals=totals,
+        cut_off=len(totals.open),
         _rows=rows_file,
         _ledger=book,
     )
-    for call in found.unbooked:
-        book.write(ledger.settled_line(call))
-    return store
 
 
-def _create(folder: Folder, chunk: int, fence: int) -> tuple[Appender, Appender, int]:
+def _create(folder: Folder, chunk: int, fence: int, id: str) -> tuple[Appender, Appender, int]:
     """Create the files of this try; a name that is taken means that somebody else has the number."""
     for candidate in range(fence, fence + 1000):
-        with contextlib.suppress(FileExistsError):
-            book = folder.create(str(PartName(chunk, candidate, 0, "ledger")))
-            return folder.create(str(PartName(chunk, candidate, 0))), book, candidate
+        with contextlib.suppress(FileExistsError), contextlib.ExitStack() as undo:
+            book = folder.create(str(PartName(chunk, candidate, 0, "ledger")), ledger.begun_line(id))
+            undo.callback(book.close)
+            opened = folder.create(str(PartName(chunk, candidate, 0)))
+            undo.pop_all()
+            return opened, book, candidate
     raise StoreError(f"A thousand tries of chunk {chunk} have files in {folder.uri}; look what starts them.")
-
-
-def read_answers(folder: Folder, chunk: int) -> dict[str, Any] | None:
-    """
-    Return what the results of a chunk answer; None when there are none.
-
-    :raises StoreError: when that cannot be read.
-    """
-    name = names.chunk_file(chunk)
-    if name not in folder.names():
-        return None
-    with folder.open(name) as file:
-        content = file.read()
-    try:
-        earlier: dict[str, Any] = json.loads(content)
-        return earlier if isinstance(earlier["fingerprint"], str) else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"{folder.uri}/{name} cannot be read; restore it or use another result_path."
-        ) from error
-
-
-def _check(folder: Folder, earlier: dict[str, Any], answers: Answers, on_existing: OnExisting) -> None:
-    if answers.host and earlier.get("host") not in ("", answers.host):
-        raise ConfigurationError(
-            f"Host {earlier.get('host')!r} wrote results to {folder.uri}, this is {answers.host!r}. A local "
-            "path serves one host: set result_path or [llmbatch] results_path to storage that all workers "
-            "share, and say shared_filesystem if this already is."
-        )
-    if on_existing == "fail":
-        raise ConfigurationError(
-            f"There are results in {folder.uri} and on_existing is 'fail'; use 'resume', 'restart' or "
-            "another result_path."
-        )
-    if on_existing == "resume" and earlier["fingerprint"] != answers.fingerprint:
-        now = answers.to_json()
-        changed = [
-            key for key in ("source", "prompt", "model", "schema_digest") if earlier.get(key) != now[key]
-        ]
-        raise InputError(
-            f"The results in {folder.uri} answer another input (changed: "
-            f"{', '.join(changed) or 'rows or params'}). Use another result_path, or on_existing='restart' "
-            "to pay for all items again."
-        )

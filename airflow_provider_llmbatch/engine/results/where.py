@@ -11,12 +11,13 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.engine.results.folder import Folder
 from airflow_provider_llmbatch.engine.results.names import PartName
+from airflow_provider_llmbatch.engine.results.shelf import Shelf
 from airflow_provider_llmbatch.errors import StoreError
 
 _HEAD = re.compile(
@@ -26,11 +27,12 @@ _OUTCOMES = tuple(Outcome)
 _NUMBER = {outcome.value.encode(): number for number, outcome in enumerate(_OUTCOMES, start=1)}
 
 # One entry: part (16 bits) · offset (38 bits) · review round (6 bits) · outcome (4 bits, 0: no row).
-_OFFSET_BITS, _ROUND_BITS, _OUTCOME_BITS = 38, 6, 4
+_PART_BITS, _OFFSET_BITS, _ROUND_BITS, _OUTCOME_BITS = 16, 38, 6, 4
 _OFFSET_SHIFT = _ROUND_BITS + _OUTCOME_BITS
 _PART_SHIFT = _OFFSET_BITS + _OFFSET_SHIFT
 #: A part beyond this cannot be pointed into. Bytes.
 LARGEST_PART = 1 << _OFFSET_BITS
+MOST_PARTS = 1 << _PART_BITS
 
 
 class Where:
@@ -45,25 +47,51 @@ class Where:
         self._start = start
         self._entries = array("Q", bytes(8 * (stop - start)))
         self._parts: list[PartName] = []
+        self._numbers: dict[PartName, int] = {}
+        #: how far each part was read
+        self.read: dict[PartName, int] = {}
+
+    def update(self, folder: Folder, sizes: Mapping[PartName, int]) -> None:
+        """
+        Read what parts hold beyond what has been read of them.
+
+        :param sizes: bytes of each part.
+        :raises FileNotFoundError: when one is gone meanwhile.
+        :raises StoreError: when one cannot be read.
+        """
+        longer = sorted(part for part, size in sizes.items() if size > self.read.get(part, 0))
+        with Shelf(folder, [str(part) for part in longer]) as shelf:
+            for number, part in enumerate(longer):
+                self.add(part, shelf.get(number))
 
     def add(self, part: PartName, file: BinaryIO) -> None:
         """
-        Read a part; parts come in the order of their names.
+        Read a part from where it was read last.
 
-        A last line without its end is a write that was cut, and skipped.
+        A last line without its end is a write that was cut, and left.
 
         :raises StoreError: for a whole line that is no row, or a row of another chunk.
         """
-        number = len(self._parts)
-        self._parts.append(part)
-        offset = 0
+        if part not in self._numbers:
+            self._numbers[part] = len(self._parts)
+            self._parts.append(part)
+        number = self._numbers[part]
+        offset = self.read.get(part, 0)
+        file.seek(offset)
         for line in file:
-            if line.endswith(b"\n"):
-                self._enter(part, number, offset, line)
+            if not line.endswith(b"\n"):
+                break
+            self._enter(part, number, offset, line)
             offset += len(line)
+        self.read[part] = offset
+        if offset > LARGEST_PART or number >= MOST_PARTS:
+            raise StoreError(
+                f"{part} has {offset:,} bytes and is one of {number + 1} parts; {LARGEST_PART:,} bytes and "
+                f"{MOST_PARTS:,} parts are the most. Split the source into more chunks."
+            )
 
     def _enter(self, part: PartName, number: int, offset: int, line: bytes) -> None:
-        index, outcome, round_ = _head(part, offset, line)
+        index, outcome, round_ = head(part, offset, line)
         place = index - self._start
         if not 0 <= place < len(self._entries):
             raise StoreError(
@@ -71,9 +99,20 @@ class Where:
                 f"({self._start} to {self._start + len(self._entries) - 1}). "
                 "These are results of another input; use another result_path."
             )
-        entry = number << _PART_SHIFT | offset << _OFFSET_SHIFT | round_ << _OUTCOME_BITS | outcome
-        if _counts_more(entry, self._entries[place]):
+        entry = number % MOST_PARTS << _PART_SHIFT | offset % LARGEST_PART << _OFFSET_SHIFT
+        entry |= round_ << _OUTCOME_BITS | outcome
+        if self._counts_more(entry, self._entries[place]):
             self._entries[place] = entry
+
+    def _counts_more(self, new: int, old: int) -> bool:
+        if not old & 0xF:
+            return True
+        new_round, old_round = new >> _OUTCOME_BITS & 0x3F, old >> _OUTCOME_BITS & 0x3F
+        if new_round != old_round:
+            return new_round > old_round
+        if _final(new) != _final(old):
+            return _final(new)
+        return self._parts[new >> _PART_SHIFT] < self._parts[old >> _PART_SHIFT]
 
     def outcome(self, index: int) -> Outcome | None:
         """Return how an item ended; None when it has no row."""
@@ -98,56 +137,90 @@ class Where:
             counts[Outcome.UNSENT] = counts.get(Outcome.UNSENT, 0) + numbers[0]
         return counts
 
-    def line(self, folder: Folder, index: int) -> bytes:
+    def shelf(self, folder: Folder) -> Shelf:
+        """Return the parts, to read lines from."""
+        return Shelf(folder, [str(part) for part in self._parts])
+
+    def line(self, shelf: Shelf, index: int) -> bytes:
         """
         Return the row of one item, as a line.
 
-        :raises KeyError: when it has none.
+        :param shelf: from :meth:`shelf`.
+        :raises KeyError: when the item has no row.
+        :raises FileNotFoundError: when its part is gone.
         """
         entry = self._entries[index - self._start]
         if not entry & 0xF:
             raise KeyError(index)
-        with folder.open(str(self._parts[entry >> _PART_SHIFT])) as file:
-            file.seek(entry >> _OFFSET_SHIFT & (LARGEST_PART - 1))
-            return file.readline()
+        return _line(shelf.get(entry >> _PART_SHIFT), entry)
 
-    def lines(self, folder: Folder, keep: Iterable[Outcome] | None = None) -> Iterator[bytes]:
+    def lines(
+        self, folder: Folder, keep: Iterable[Outcome] | None = None, *, start: int | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """
-        Yield the rows that count, as lines, in index order.
+        Yield the index and the row that counts of each item that has one, in index order.
 
         :param keep: only items that ended so.
+        :param start: only from this index on.
+        :raises FileNotFoundError: when a part is gone.
         """
-        wanted = None if keep is None else {_OUTCOMES.index(o) + 1 for o in keep}
-        files: dict[int, BinaryIO] = {}
-        try:
-            for entry in self._entries:
-                outcome = entry & 0xF
-                if not outcome or (wanted is not None and outcome not in wanted):
+        wanted = frozenset(range(1, 16)) if keep is None else {_OUTCOMES.index(o) + 1 for o in keep}
+        first = self._start if start is None else start
+        number, file = -1, None
+        with self.shelf(folder) as shelf:
+            for index in range(first, self._start + len(self._entries)):
+                entry = self._entries[index - self._start]
+                if entry & 0xF not in wanted:
                     continue
-                number = entry >> _PART_SHIFT
-                if number not in files:
-                    _make_room(files)
-                    files[number] = folder.open(str(self._parts[number]))
-                file = files[number]
-                offset = entry >> _OFFSET_SHIFT & (LARGEST_PART - 1)
-                if file.tell() != offset:
-                    file.seek(offset)
-                yield file.readline()
-        finally:
-            for file in files.values():
-                file.close()
+                if file is None or entry >> _PART_SHIFT != number:
+                    number = entry >> _PART_SHIFT
+                    file = shelf.get(number)
+                yield index, _line(file, entry)
+
+    def settle(self, part: PartName, offsets: array[int], end: int) -> None:
+        """Take in that all rows lie in one part now, in index order, at these offsets."""
+        place = 0
+        for number, entry in enumerate(self._entries):
+            if entry & 0xF:
+                self._entries[number] = offsets[place] << _OFFSET_SHIFT | entry & (1 << _OFFSET_SHIFT) - 1
+                place += 1
+        self._parts, self._numbers, self.read = [part], {part: 0}, {part: end}
 
 
-#: Parts kept open at once while rows are read back.
-OPEN_AT_MOST = 64
+class Move:
+    """
+    The rows that count on their way into one part: iterate to write them, then :meth:`settle`.
+
+    :param where: points to them where they were, until they are settled.
+    :param folder: where they are read from.
+    :param part: where they go.
+    """
+
+    def __init__(self, where: Where, folder: Folder, part: PartName) -> None:
+        self._where = where
+        self._folder = folder
+        self._part = part
+        self._offsets = array("Q")
+        self._end = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the rows as lines."""
+        for _, line in self._where.lines(self._folder):
+            self._offsets.append(self._end)
+            self._end += len(line)
+            yield line
+
+    def settle(self) -> None:
+        """Let ``where`` point to the new part, and to no other."""
+        self._where.settle(self._part, self._offsets, self._end)
 
 
-def _make_room(files: dict[int, BinaryIO]) -> None:
-    if len(files) >= OPEN_AT_MOST:
-        files.pop(next(iter(files))).close()
+def head(part: PartName, offset: int, line: bytes) -> tuple[int, int, int]:
+    """
+    Return a row's index, the number of its outcome and its review round.
 
-
-def _head(part: PartName, offset: int, line: bytes) -> tuple[int, int, int]:
+    :raises StoreError: when it is no row.
+    """
     match = _HEAD.match(line)
     if match is not None:
         index, outcome, round_ = int(match[1]), _NUMBER.get(match[2]), int(match[3])
@@ -168,14 +241,11 @@ def _head(part: PartName, offset: int, line: bytes) -> tuple[int, int, int]:
     return index, outcome, round_
 
 
-def _counts_more(new: int, old: int) -> bool:
-    """Whether a row that is read later counts more than the one before it."""
-    if not old & 0xF:
-        return True
-    new_round, old_round = new >> _OUTCOME_BITS & 0x3F, old >> _OUTCOME_BITS & 0x3F
-    if new_round != old_round:
-        return new_round > old_round
-    return _final(new) and not _final(old)
+def _line(file: BinaryIO, entry: int) -> bytes:
+    offset = entry >> _OFFSET_SHIFT & (LARGEST_PART - 1)
+    if file.tell() != offset:
+        file.seek(offset)
+    return file.readline()
 
 
 def _final(entry: int) -> bool:
