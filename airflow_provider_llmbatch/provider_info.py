@@ -195,6 +195,8 @@ def get_provider_info() -> dict[str, Any]:
                     f"{PACKAGE}.operators.split",
                     f"{PACKAGE}.operators.dispatch",
                     f"{PACKAGE}.operators.report",
+                    f"{PACKAGE}.operators.validate",
+                    f"{PACKAGE}.operators.export",
                 ],
             }
         ],

@@ -26,7 +26,7 @@ HOMES = {
     "httpx": ("engine.dispatch", "hooks.probe", "simulator"),
     "httpx_aiohttp": ("engine.dispatch.call",),
     "jsonschema": ("engine.validate", "simulator"),
-    "pyarrow": ("engine.report", "engine.source"),
+    "pyarrow": ("engine.report", "engine.sink", "engine.source"),
     "redis": ("engine.state.redis",),
     "sqlite3": ("engine.identity", "engine.state.sqlite"),
     "statsd": ("engine.observe",),

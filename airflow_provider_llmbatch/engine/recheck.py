@@ -113,8 +113,11 @@ def of_folder(folder: Folder, chunks: Collection[int] | None = None) -> Iterator
     Yield the results of a folder, chunk by chunk.
 
     :param chunks: only these.
+    :raises InputError: when there are none.
     """
     found = sorted(chunk for chunk in map(names.chunk_of, folder.names()) if chunk is not None)
+    if chunks is None and not found:
+        raise InputError(f"There are no results in {folder.uri}; give the result_path of a dispatch task.")
     for chunk in found if chunks is None else sorted(chunks):
         answers = read_answers(folder, chunk)
         if answers is None:

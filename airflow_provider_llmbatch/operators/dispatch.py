@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoppedError, StoreError
 from airflow_provider_llmbatch.operators import arguments, surroundings
+from airflow_provider_llmbatch.operators.assets import made, tell_outlets
 from airflow_provider_llmbatch.operators.batch import job_of, read_plan
 from airflow_provider_llmbatch.operators.bridge import Bridge
 from airflow_provider_llmbatch.operators.fate import decided, judge
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
+from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.places import Note, leave_note
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
@@ -39,7 +42,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     """
     Send a chunk of items, or a whole source, and return the manifest.
 
-    A retry, and a cleared task, go on where the last try ended: finished items are not sent again.
+    A retry, and a cleared task, go on where the last try ended: finished items are not sent again. Events of
+    the task's outlets say where the results are: see :mod:`.assets`.
 
     :param chunk: a descriptor from :class:`.split.LLMBatchSplitOperator`, usually by ``.expand(chunk=…)``.
     :param source: instead of a chunk: a path or URL (JSONL, CSV, Parquet), or a list of rows.
@@ -147,6 +151,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             # Reports and reviews that follow a failure need the manifest too.
             context["ti"].xcom_push(key="return_value", value=value)
             raise
+        tell_outlets(self, context, manifest.result_path, made([manifest]))
         return value
 
     def _leave_note(self, context: Context, settings: Settings, job: Job) -> None:
@@ -209,8 +214,6 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         )
 
     def _run(self, job: Job, chunk: Chunk, settings: Settings) -> Manifest:
-        from airflow_provider_llmbatch.engine.observe.events import Fanout
-        from airflow_provider_llmbatch.engine.observe.log import LogObserver
         from airflow_provider_llmbatch.engine.run import run
 
         if self.retries == 0:
@@ -219,10 +222,17 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         async def main() -> Manifest:
             state = surroundings.open_state(settings)
             try:
-                observe = Fanout([LogObserver(self.log, total=chunk.items, now=job.clocks.now)])
                 return await run(job, chunk, state=state, observe=observe, note=self.log.info)
             finally:
                 await state.close()
 
         self._bridge = Bridge()
-        return self._bridge.run(main)
+        try:
+            with observing(job, chunk.items, settings, self.log) as observe:
+                return self._bridge.run(main)
+        except asyncio.CancelledError as error:
+            raise StoppedError(
+                f"The task was told to end. What was answered is kept in {job.result_path}; clear the task to "
+                "go on.",
+                retryable=True,
+            ) from error

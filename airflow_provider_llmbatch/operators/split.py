@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator
@@ -47,6 +47,10 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
     :param sample: only the first so many items.
     :param max_failed: share of the rows, from 0 to 1, that may be broken.
     :param result_path: folder of the plan; one per task and run when left out.
+    :param sql: instead of a source: a SELECT with an ORDER BY. Its rows are stored beside the plan, so that
+        all chunks see the same ones; columns mean what they mean in CSV.
+    :param sql_conn_id: connection of its database.
+    :param sql_key: its column that becomes the items' id.
     """
 
     template_fields: Sequence[str] = (
@@ -61,14 +65,17 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         "sample",
         "max_failed",
         "result_path",
+        "sql",
+        "sql_conn_id",
+        "sql_key",
     )
     ui_color = "#e4ecf0"
 
     def __init__(
         self,
         *,
-        source: str | Sequence[Mapping[str, Any]],
         prompt: str | Mapping[str, str],
+        source: str | Sequence[Mapping[str, Any]] | None = None,
         llm_conn_id: str = "llmbatch_default",
         model: str | None = None,
         token_budget: int | str = TOKEN_BUDGET,
@@ -79,6 +86,9 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         sample: int | str | None = None,
         max_failed: float | str = MAX_FAILED,
         result_path: str | None = None,
+        sql: str | None = None,
+        sql_conn_id: str | None = None,
+        sql_key: str = "id",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -94,6 +104,9 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         self.sample = sample
         self.max_failed = max_failed
         self.result_path = result_path
+        self.sql = sql
+        self.sql_conn_id = sql_conn_id
+        self.sql_key = sql_key
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Split, and return the chunk descriptors."""
@@ -134,14 +147,29 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         return write_plan(folder, drawn)
 
     def _source(self, folder: Folder) -> str:
-        """Return where the items lie; rows that came by XCom are stored, so that every chunk finds them."""
-        source = arguments.rows_or_path(self.source)
-        if source is None:
-            raise ConfigurationError("source is empty; give a path or URL, or a list of rows.")
+        """Return where the items lie; rows of XCom or a database are stored, so that all chunks find them."""
+        source, sql = arguments.rows_or_path(self.source), arguments.optional_text(self.sql)
+        if (source is None) == (sql is None):
+            raise ConfigurationError(
+                "source is empty; give a path or URL, a list of rows, or sql."
+                if sql is None
+                else "source and sql are both set; the items come from one of them."
+            )
         if isinstance(source, str):
             return source
-        folder.put(ITEMS_FILE, item_lines(source), replace=True)
+        lines = item_lines(source or ()) if sql is None else self._queried(sql)
+        folder.put(ITEMS_FILE, lines, replace=True)
         return f"{folder.uri}/{ITEMS_FILE}"
+
+    def _queried(self, sql: str) -> Iterator[bytes]:
+        from airflow_provider_llmbatch.operators.sql_source import query_lines
+
+        conn_id = arguments.optional_text(self.sql_conn_id)
+        if conn_id is None:
+            raise ConfigurationError(
+                "sql is set and sql_conn_id is not; name the connection of its database."
+            )
+        return query_lines(sql, conn_id, str(self.sql_key))
 
     def _tell(self, job: Job, drawn: Plan) -> None:
         from airflow_provider_llmbatch.engine.split import explain

@@ -63,7 +63,7 @@ def to_row(result: Result) -> dict[str, Any]:
         "code": error.code,
         "message": error.message,
     }
-    usage, cost, prompt, run = result.usage, result.cost, result.prompt, result.run
+    cost, prompt = result.cost, result.prompt
     row.update(
         served_model=result.served_model,
         endpoint=result.endpoint,
@@ -72,18 +72,12 @@ def to_row(result: Result) -> dict[str, Any]:
         prompt=prompt and {"name": prompt.name, "version": prompt.version, "sha": prompt.sha},
         variant=result.variant,
         attempts=result.attempts,
-        usage=usage_row(usage),
+        usage=usage_row(result.usage),
         cost={"usd": format(cost.usd, "f"), "unpriced": cost.unpriced},
         latency_ms={"queue": round(result.queue_ms, 1), "call": round(result.call_ms, 1)},
         finish_reason=result.finish_reason,
         started_at=_iso(result.started_at),
-        run={
-            "dag": run.dag,
-            "run": run.run,
-            "task": run.task,
-            "map_index": run.map_index,
-            "try": run.try_number,
-        },
+        run=_run_row(result.run),
         metadata=result.metadata,
     )
     return row
@@ -141,6 +135,16 @@ def usage_row(usage: Usage) -> dict[str, Any]:
         "completion": usage.completion,
         "reasoning": usage.reasoning,
         "estimated": usage.estimated,
+    }
+
+
+def _run_row(run: RunRef) -> dict[str, Any]:
+    return {
+        "dag": run.dag,
+        "run": run.run,
+        "task": run.task,
+        "map_index": run.map_index,
+        "try": run.try_number,
     }
 
 
