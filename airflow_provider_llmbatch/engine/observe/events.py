@@ -33,31 +33,11 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
-    """A call may leave."""
-
-    tokens: int
-    waited_s: float
-    endpoint: str = ""
-    model: str = ""
-    credential: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """There is work, and none of it may be sent now."""
-
-    #: what it waits for, such as ``tokens_per_minute of acme``
-    on: str
-    #: seconds until it may go on, when known
-    delay_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
     """The run goes on, whether anything happens or not; told every few seconds and once at the end."""
 
-    #: what the next call waits for; ``""`` when none does
+    #: what the next call waits for: the key of a limit, ``in_flight``, ``turn`` or ``throttle``; ``""`` when
+    #: it waits for nothing
     waits_for: str = ""
     #: seconds so far during which calls waited, by what for
     waited_s: Mapping[str, float] = field(default_factory=dict)
@@ -160,8 +140,6 @@ class RunEnded:
 
 Event = (
     RunStarted
-    | Granted
-    | Waiting
     | Pulse
     | Throttled
     | CallFailed

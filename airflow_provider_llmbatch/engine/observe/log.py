@@ -17,21 +17,26 @@ from airflow_provider_llmbatch.engine.observe.causes import likely_cause
 from airflow_provider_llmbatch.engine.observe.events import (
     CallFailed,
     Event,
-    Granted,
     ItemDone,
     Parked,
+    Pulse,
     Rewritten,
     RunEnded,
     RunStarted,
     StateBack,
     StateLost,
     Throttled,
-    Waiting,
 )
 from airflow_provider_llmbatch.engine.observe.rate import Rate
 
 #: kinds of failures that are told apart; codes are the service's, and could be any number
 KINDS = 30
+#: what a run waits for that is no limit, in words
+_WAITS = {
+    "in_flight": "open calls to end",
+    "throttle": "the service, which asked for a pause",
+    "turn": "its turn at the limits",
+}
 #: longest example of a failure, in characters
 EXAMPLE_LENGTH = 200
 
@@ -91,10 +96,8 @@ class LogObserver:
                 self._count(event)
             case CallFailed():
                 self._failed(event)
-            case Granted():
-                self._waits_for = ""
-            case Waiting():
-                self._waits_for = event.on
+            case Pulse():
+                self._waits_for = _WAITS.get(event.waits_for, event.waits_for)
             case Throttled():
                 self._waits_for = f"the service, which asked for {_duration(event.delay_s)}"
             case RunStarted():
@@ -104,10 +107,10 @@ class LogObserver:
                 return
             case _:
                 self._tell_change(event)
-        self.tick()
+        self._tick()
 
-    def tick(self) -> None:
-        """Write a line of progress if it is time; call it now and then while nothing happens."""
+    def _tick(self) -> None:
+        """Write a line of progress if it is time; pulses come while nothing else happens."""
         now = self._now()
         if now - self._told_at >= self._interval_s:
             self._told_at = now

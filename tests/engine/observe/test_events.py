@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from airflow_provider_llmbatch.engine.observe.events import Event, Fanout, RunEnded, RunStarted, Waiting
+from airflow_provider_llmbatch.engine.observe.events import Event, Fanout, Pulse, RunEnded, RunStarted
 
 
 class Recorder:
@@ -34,8 +34,8 @@ def test_a_sink_that_fails_is_told_of_once_and_hurts_nobody(caplog: pytest.LogCa
     fanout = Fanout([Broken(), after])
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
-            fanout.on(Waiting(on="requests_per_minute"))
+            fanout.on(Pulse(waits_for="requests_per_minute"))
     assert len(after.seen) == 1000
     assert len(caplog.records) == 1
-    assert "Broken failed on Waiting with ConnectionError" in caplog.text
+    assert "Broken failed on Pulse with ConnectionError" in caplog.text
     assert "secret" not in caplog.text

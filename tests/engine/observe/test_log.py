@@ -11,16 +11,15 @@ from airflow_provider_llmbatch.engine.observe.causes import likely_cause
 from airflow_provider_llmbatch.engine.observe.events import (
     CallFailed,
     Event,
-    Granted,
     ItemDone,
     Parked,
+    Pulse,
     Rewritten,
     RunEnded,
     RunStarted,
     StateBack,
     StateLost,
     Throttled,
-    Waiting,
 )
 from airflow_provider_llmbatch.engine.observe.log import LogObserver
 
@@ -99,18 +98,20 @@ def test_progress_comes_once_an_interval_however_many_items_end(
     assert len(lines.all) == 12
 
 
-def test_a_tick_tells_what_a_quiet_run_waits_for(log: LogObserver, lines: Lines, clock: Clock) -> None:
-    log.on(Waiting(on="tokens_per_minute of acme"))
-    log.tick()
+def test_a_quiet_run_tells_what_it_waits_for(log: LogObserver, lines: Lines, clock: Clock) -> None:
+    log.on(Pulse(waits_for="acme/small-*/tokens_per_minute"))
     assert lines.all == []
     clock.now += 11
-    log.tick()
-    assert lines.all[-1].endswith("waits for tokens_per_minute of acme")
+    log.on(Pulse(waits_for="acme/small-*/tokens_per_minute"))
+    assert lines.all[-1].endswith("waits for acme/small-*/tokens_per_minute")
     clock.now += 11
     log.on(Throttled(delay_s=90))
     assert lines.all[-1].endswith("waits for the service, which asked for 1m30s")
     clock.now += 11
-    log.on(Granted(tokens=10, waited_s=33.0))
+    log.on(Pulse(waits_for="turn"))
+    assert lines.all[-1].endswith("waits for its turn at the limits")
+    clock.now += 11
+    log.on(Pulse())
     assert "waits" not in lines.all[-1]
 
 
@@ -120,7 +121,7 @@ def test_the_rate_is_that_of_the_last_minute(log: LogObserver, lines: Lines, clo
         log.on(done())
     for _ in range(12):
         clock.now += 10
-        log.tick()
+        log.on(Pulse())
     assert "600 of 2,000 done (30%), 0.0/s; ok 600" in lines.all[-1]
 
 
@@ -221,8 +222,8 @@ def test_any_order_of_events_is_survived(log: LogObserver, clock: Clock) -> None
     some: list[Event] = [
         done(),
         failed(),
-        Waiting(on="x"),
-        Granted(tokens=1, waited_s=0),
+        Pulse(waits_for="x"),
+        Pulse(),
         RunStarted(items=0),
         Throttled(delay_s=1),
     ]
