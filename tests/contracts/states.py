@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_llmbatch.engine.state.protocols import Meter, Need, Scope, State
+from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+from tests.services.redis_server import running
 
 #: Seconds of the windows in these suites, and of the arrival slack.
 WINDOW_S, SLACK_S = 1.0, 0.1
@@ -62,15 +64,27 @@ async def sqlite_in_a_file(tmp_path: Path) -> AsyncIterator[Store]:
         yield Store(reopen=reopen, state=reopen(), pass_time=clock.move, address=f"sqlite:{path}")
 
 
+@asynccontextmanager
+async def redis_server(tmp_path: Path) -> AsyncIterator[Store]:
+    async with AsyncExitStack() as stack:
+        address = stack.enter_context(running(tmp_path / "redis")).url
+
+        def reopen() -> State:
+            state = opened(address)
+            stack.push_async_callback(state.close)
+            return state
+
+        yield Store(reopen=reopen, state=reopen(), pass_time=really_wait, address=address)
+
+
 #: By name. One on a server brings its own clock: its ``pass_time`` waits.
-IMPLEMENTATIONS = {"sqlite-memory": sqlite_in_memory, "sqlite-file": sqlite_in_a_file}
+IMPLEMENTATIONS = {"sqlite-memory": sqlite_in_memory, "sqlite-file": sqlite_in_a_file, "redis": redis_server}
 
 
 def opened(address: str) -> State:
     """Open a store in another process, on the machine's clock."""
     scheme, _, rest = address.partition(":")
-    assert scheme == "sqlite", address
-    return SqliteState(rest)
+    return SqliteState(rest) if scheme == "sqlite" else RedisState(connect(address), domain="test")
 
 
 async def really_wait(seconds: float) -> None:

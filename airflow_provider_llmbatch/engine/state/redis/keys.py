@@ -16,7 +16,10 @@ class Keys:
     def __init__(self, domain: str) -> None:
         self._prefix = f"{VERSION}:{{{domain}}}"
         self.epoch = f"{self._prefix}:epoch"
-        self.fences = f"{self._prefix}:fences"
+
+    def fence(self, owner: str) -> str:
+        """Number of an owner's try, and the throttles that it has taken under."""
+        return f"{self._prefix}:fence:{owner}"
 
     def throttle(self, name: str) -> str:
         """Not-before and factor of an account and model."""
@@ -26,9 +29,9 @@ class Keys:
         """Calls in flight, by when their lease ends."""
         return f"{self._prefix}:leases:{throttle}"
 
-    def lease_data(self, throttle: str) -> str:
-        """What each call in flight has reserved."""
-        return f"{self._prefix}:lease-data:{throttle}"
+    def lease_data(self, throttle: str, owner: str) -> str:
+        """What each call of an owner has reserved that is not settled yet."""
+        return f"{self._prefix}:lease-data:{throttle}:{owner}"
 
     def queue(self, name: str) -> str:
         """Who waits for a limit, by turn."""
@@ -41,6 +44,10 @@ class Keys:
     def meter(self, name: str) -> str:
         """One limit or budget."""
         return f"{self._prefix}:meter:{name}"
+
+    def open(self, name: str) -> str:
+        """What calls in flight hold of a budget."""
+        return f"{self._prefix}:open:{name}"
 
 
 def standing(owner: str) -> str:

@@ -40,6 +40,7 @@ class RedisState:
     State for workers on any number of hosts.
 
     :param client: from :func:`.connect.connect`.
+    :param domain: where fences lie; everything of one take lies in its scope's domain.
     :param recent: whether this run has sent something within the last window, as its ledger knows; a store
         without data is then taken for one that has lost them.
     :param new_id: makes the id of a take.
@@ -49,23 +50,24 @@ class RedisState:
         self,
         client: Any,
         *,
+        domain: str = "llmbatch",
         recent: bool = False,
         new_id: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
         self._client = client
+        self._domain = domain
         self._recent = recent
         self._new_id = new_id
         self._epoch = ""
         self._server = ""
         #: takes whose answer never came: what they gave is given back with the next one
         self._unanswered: dict[str, int] = {}
-        self._freed: set[tuple[str, int, str]] = set()
+        self._begun: set[tuple[str, int, str]] = set()
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
         await self._greet(scope.domain)
-        await self._free_older(scope)
         take_id = self._new_id()
         answer = await self._ask(scope, needs, settled, take_id)
         verdict, now, granted, wait_us, waits_for, fence, self._epoch = answer
@@ -104,20 +106,25 @@ class RedisState:
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """See :meth:`.protocols.Limits.levels`."""
         names = Keys(scope.domain)
-        async with self._reaching():
-            factor = await self._client.hget(names.throttle(scope.throttle), "factor")
-            used = [await self._client.hget(names.meter(m.key), "u") for m in scope.meters]
-        share = int(factor) / _MICRO if factor else 1.0
+        sizes = [_meter(meter) for meter in scope.meters]
+        answer = await self.script(
+            "levels",
+            [names.throttle(scope.throttle), *(names.meter(meter.key) for meter in scope.meters)],
+            [str(_recovery_us(scope)), *(str(size[key]) for size in sizes for key in ("kept", "quantum"))],
+        )
+        factor, *used = answer
         return [
-            Level(key=m.key, used=int(n or 0), capacity=m.capacity, factor=share)
-            for m, n in zip(scope.meters, used, strict=True)
+            Level(key=meter.key, used=int(n), capacity=meter.capacity, factor=int(factor) / _MICRO)
+            for meter, n in zip(scope.meters, used, strict=True)
         ]
 
-    async def next(self, owner: str, at_least: int = 1, domain: str = "llmbatch") -> int:
+    async def next(self, owner: str, at_least: int = 1) -> int:
         """See :meth:`.protocols.Fences.next`."""
-        async with self._reaching():
-            number = await scripts.run(self._client, "fence", [Keys(domain).fences], [owner, str(at_least)])
-        return int(number)
+        names = Keys(self._domain)
+        fence, *throttles = await self.script("fence", [names.fence(owner)], [str(at_least)])
+        for throttle in throttles:
+            await self.script("free", [names.leases(throttle), names.lease_data(throttle, owner)], [fence])
+        return int(fence)
 
     async def report(self, standing: Standing) -> None:
         """See :meth:`.protocols.Progress.report`."""
@@ -178,10 +185,13 @@ class RedisState:
         self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement], take_id: str
     ) -> list[str]:
         undo = dict(self._unanswered)
+        mark = (scope.owner, scope.fence, scope.throttle)
         ask = {
             "id": take_id,
             "owner": scope.owner,
             "fence": scope.fence,
+            "first": int(mark not in self._begun),
+            "throttle": scope.throttle,
             "waiter": scope.waiter_key,
             "priority": scope.priority,
             "max_in_flight": scope.max_in_flight,
@@ -196,10 +206,13 @@ class RedisState:
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
             "settled": [_settlement(one) for one in settled],
         }
-        if needs:
+        try:
+            answer: list[str] = await self.script("take", _keys(scope), [json.dumps(ask)])
+        except BaseException:
             self._unanswered[take_id] = len(needs)
-        answer: list[str] = await self.script("take", _keys(scope), [json.dumps(ask)])
-        for known in (*undo, take_id):
+            raise
+        self._begun.add(mark)
+        for known in undo:
             self._unanswered.pop(known, None)
         return answer
 
@@ -211,16 +224,6 @@ class RedisState:
             server = (await self._client.info("server")).get("run_id", "")
         await self.script("restarted", [Keys(domain).epoch], [server])
         self._server = server
-
-    async def _free_older(self, scope: Scope) -> None:
-        """Free, once, what the owner's older tries still hold."""
-        mark = (scope.owner, scope.fence, scope.throttle)
-        if mark in self._freed:
-            return
-        names = Keys(scope.domain)
-        held = [names.leases(scope.throttle), names.lease_data(scope.throttle)]
-        await self.script("free", held, [scope.owner])
-        self._freed.add(mark)
 
     @asynccontextmanager
     async def _reaching(self) -> AsyncIterator[None]:
@@ -261,13 +264,14 @@ def _keys(scope: Scope) -> list[str]:
     names = Keys(scope.domain)
     return [
         names.epoch,
-        names.fences,
+        names.fence(scope.owner),
         names.throttle(scope.throttle),
         names.leases(scope.throttle),
-        names.lease_data(scope.throttle),
+        names.lease_data(scope.throttle, scope.owner),
         names.queue(scope.queue_key),
         names.turns(scope.queue_key),
         *(names.meter(meter.key) for meter in scope.meters),
+        *(names.open(meter.key) for meter in scope.meters),
     ]
 
 
@@ -289,7 +293,8 @@ def _meter(meter: Meter) -> dict[str, int]:
 
 def _settlement(one: Settlement) -> list[Any]:
     tokens = -1 if one.tokens is None else one.tokens
-    return [one.grant.id, tokens, -1 if one.micro_usd is None else one.micro_usd, int(one.sent)]
+    micro_usd = -1 if one.micro_usd is None else one.micro_usd
+    return [one.grant.id, tokens, micro_usd, int(one.sent), int(one.late)]
 
 
 def _recovery_us(scope: Scope) -> int:

@@ -67,6 +67,7 @@ class SqliteState:
         self._path = os.fspath(path)
         self._now = now
         self._new_id = new_id
+        self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="llmbatch-state")
         self._connection: sqlite3.Connection = self._thread.submit(self._open, host).result()
 
@@ -99,9 +100,11 @@ class SqliteState:
         return await self._run(self._standing, owner)
 
     async def close(self) -> None:
-        """Close the file."""
-        await self._run(self._connection.close)
-        self._thread.shutdown(wait=True)
+        """Close the file; once more does nothing."""
+        if not self._closed:
+            self._closed = True
+            await self._run(self._connection.close)
+            self._thread.shutdown(wait=True)
 
     async def step(self, change: Callable[[sqlite3.Connection, float], T]) -> T:
         """Run ``change(connection, now)`` in a transaction of its own."""

@@ -28,7 +28,7 @@ async def test_on_a_cluster_all_keys_of_a_take_share_a_slot(tmp_path: Path, scop
         await state.rebuild(scope, {"budget/x": 100})
         await state.report(Standing(owner="d/r/t/-1", result_path="x", done=1, items=2))
         levels = {level.key: level.used for level in await state.levels(scope)}
-        fence = await state.next("d/r/t/-1", domain=scope.domain)
+        fence = await state.next("d/r/t/-1")
         standing = await state.standing("d/r/t/-1")
         await state.close()
     assert len(taken.grants) == 2

@@ -1,10 +1,18 @@
--- Start a new try: the highest number so far plus one. Its first take frees the older tries' leases.
+-- Start a new try: the highest number so far plus one.
 --
--- KEYS  1 fences
--- ARGV  1 owner · 2 lowest number
--- Returns the number as a string.
+-- KEYS  1 the owner's fence: the number in field "n", and the throttles that it has taken under
+-- ARGV  1 lowest number
+-- Returns the number as a string, and the names of those throttles.
 
-local fence = math.max(tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or 0) + 1, tonumber(ARGV[2]))
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', fence))
+local saved = redis.call('HGETALL', KEYS[1])
+local fence, throttles = tonumber(ARGV[1]), {}
+for place = 1, #saved, 2 do
+  if saved[place] == 'n' then
+    fence = math.max(fence, saved[place + 1] + 1)
+  else
+    throttles[#throttles + 1] = string.sub(saved[place], 2)
+  end
+end
+redis.call('HSET', KEYS[1], 'n', string.format('%.0f', fence))
 redis.call('PEXPIRE', KEYS[1], 90 * 86400000)
-return string.format('%.0f', fence)
+return {string.format('%.0f', fence), unpack(throttles)}

@@ -1,11 +1,13 @@
 -- Settle what is done, then grant as many needs as fit, in order, in one step.
 --
--- KEYS  1 epoch · 2 fences · 3 throttle · 4 leases · 5 lease data · 6 queue · 7 turns · 8… meters
--- ARGV  1 JSON: owner, fence, waiter, priority, id, max_in_flight, lease_us, turn_us, known_epoch, last_us,
---         undo [id, n], meters [{unit, cap, window, kept, quantum, burst, used, spread}],
---         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent]]
+-- KEYS  1 epoch · 2 the owner's fence · 3 throttle · 4 leases · 5 the owner's lease data · 6 queue · 7 turns ·
+--       8… meters, and then, for each of them, what calls that are open hold of it (budgets only)
+-- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, turn_us,
+--         known_epoch, recent, server, recovery_us, throttle (name), undo [[id, n]],
+--         meters [{unit, cap, window, kept, quantum, burst, used, spread}],
+--         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
 -- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch
---   verdict   ok · stale · refused · lost (the epoch is not the one the caller knew; ask again)
+--   verdict   ok · stale · refused
 --   waits_for index of a meter, or in_flight · throttle · turn · ""
 -- Times are microseconds of this server's clock; a level is in thousandths of a unit.
 
@@ -28,8 +30,8 @@ if not epoch[1] then
 elseif ask.known_epoch ~= '' and ask.known_epoch ~= epoch[1] and epoch[3] == '0' then
   -- Somebody started afresh before anybody knew that data were lost: from here on all windows are full.
   redis.call('HSET', KEYS[1], 'full', '1', 'born', text(now))
-  for index = METERS + 1, #KEYS do
-    if ask.meters[index - METERS].window > 0 then redis.call('DEL', KEYS[index]) end
+  for index, meter in ipairs(ask.meters) do
+    if meter.window > 0 then redis.call('DEL', KEYS[METERS + index]) end
   end
   epoch[2], epoch[3] = text(now), '1'
 end
@@ -89,10 +91,13 @@ local function load(index)
     return
   end
   local rate = meter.cap / meter.kept * factor * 1000
-  local saved = redis.call('HMGET', key, 'l', 't', 'u', 'o', 'r')
+  local saved = redis.call('HMGET', key, 'l', 't', 'u', 'o', 'r', 'w')
   local gauge = {rate = rate, burst = math.max(1000, rate * meter.burst)}
+  -- While the head of the queue waits for more than the bucket holds, the bucket fills up to that.
+  gauge.room = tonumber(saved[6] or 0)
   if saved[2] then
     gauge.level = tonumber(saved[1]) + math.max(0, now - tonumber(saved[2])) * rate
+    gauge.level = math.min(gauge.level, math.max(gauge.burst, gauge.room))
     gauge.used, gauge.oldest, gauge.run = tonumber(saved[3]), tonumber(saved[4]), tonumber(saved[5])
   else
     gauge.level, gauge.used, gauge.run = gauge.burst, 0, run
@@ -145,10 +150,8 @@ local function wait_for(index, amount)
     return gauge.used + amount <= meter.cap and 0 or -1
   end
   if amount > meter.cap then return -1 end
-  gauge.room = math.max(gauge.room or 0, amount * 1000)
-  local level = math.min(gauge.level, math.max(gauge.burst, amount * 1000))
   local wait = 0
-  local missing = math.min(amount * 1000, gauge.burst) - level
+  local missing = math.min(amount * 1000, gauge.burst) - gauge.level
   if missing > 0 then wait = math.ceil(missing / gauge.rate) end
   local excess = gauge.used + amount - math.max(amount, math.floor(meter.cap * factor))
   if excess > 0 then wait = math.max(wait, window_wait(index, excess)) end
@@ -158,9 +161,8 @@ end
 local function save(index)
   local meter, gauge, key = ask.meters[index], gauges[index], KEYS[METERS + index]
   if meter.window == 0 then return end
-  local level = math.min(gauge.level, math.max(gauge.burst, gauge.room or 0))
-  redis.call('HSET', key, 'l', text(level), 't', text(now), 'u', text(gauge.used),
-    'o', text(gauge.oldest or gauge.first), 'r', text(gauge.run))
+  redis.call('HSET', key, 'l', text(gauge.level), 't', text(now), 'u', text(gauge.used),
+    'o', text(gauge.oldest or gauge.first), 'r', text(gauge.run), 'w', text(gauge.room))
   redis.call('PEXPIRE', key, text(math.ceil(meter.kept / 500)))
 end
 
@@ -168,20 +170,40 @@ for index = 1, #ask.meters do load(index) end
 
 -- Leases -------------------------------------------------------------------------------------------
 
-local expired = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', text(now), 'LIMIT', 0, 1000)
-for _, id in ipairs(expired) do
+redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', text(now))
+
+local function open_key(index) return KEYS[METERS + #ask.meters + index] end
+
+local function let_go(id, reserved)
   redis.call('ZREM', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
+  for index, meter in ipairs(ask.meters) do
+    if meter.window == 0 then redis.call('ZREM', open_key(index), id .. '|' .. reserved[meter.unit]) end
+  end
+end
+
+if ask.first == 1 then
+  -- What older tries had open is not waited for any more. It stays counted: it may have been used.
+  local data = redis.call('HGETALL', KEYS[5])
+  for place = 1, #data, 2 do
+    local reserved = cjson.decode(data[place + 1])
+    if reserved[5] < ask.fence then let_go(data[place], reserved) end
+  end
 end
 
 -- Each lease is settled once, however often the caller says so: its data are gone afterwards.
-local function settle(id, tokens, micro_usd, sent)
+local function settle(id, tokens, micro_usd, sent, late)
   local data = redis.call('HGET', KEYS[5], id)
   if not data then return end
   local reserved = cjson.decode(data)
   local at = tonumber(reserved[4])
+  if late == 1 then
+    for index, meter in ipairs(ask.meters) do
+      if meter.window > 0 then move(index, reserved[meter.unit], now) end
+    end
+    return
+  end
   redis.call('HDEL', KEYS[5], id)
-  redis.call('ZREM', KEYS[4], id)
+  let_go(id, reserved)
   local actual = {reserved[1], tokens, micro_usd}
   for index, meter in ipairs(ask.meters) do
     local was = reserved[meter.unit]
@@ -196,17 +218,17 @@ local function settle(id, tokens, micro_usd, sent)
   end
 end
 
-for _, one in ipairs(ask.settled) do settle(one[1], one[2], one[3], one[4]) end
+for _, one in ipairs(ask.settled) do settle(one[1], one[2], one[3], one[4], one[5]) end
 for _, one in ipairs(ask.undo) do
   -- It may not even have arrived yet; then it must not be carried out any more.
   redis.call('HSET', KEYS[7], ':undone:' .. one[1], '1')
-  for number = 1, one[2] do settle(one[1] .. ':' .. number, -1, -1, 0) end
+  for number = 1, one[2] do settle(one[1] .. ':' .. number, -1, -1, 0, 0) end
 end
 
 local function answer(verdict, granted, wait, waits_for)
   for index = 1, #ask.meters do save(index) end
   return {verdict, text(now), text(granted), text(wait), tostring(waits_for),
-    text(tonumber(redis.call('HGET', KEYS[2], ask.owner) or 0)), epoch[1]}
+    text(tonumber(redis.call('HGET', KEYS[2], 'n') or 0)), epoch[1]}
 end
 
 local function leave_queue()
@@ -214,7 +236,7 @@ local function leave_queue()
   redis.call('HDEL', KEYS[7], ask.waiter)
 end
 
-if tonumber(redis.call('HGET', KEYS[2], ask.owner) or 0) > ask.fence then
+if tonumber(redis.call('HGET', KEYS[2], 'n') or 0) > ask.fence then
   leave_queue()
   return answer('stale', 0, 0, '')
 end
@@ -227,13 +249,13 @@ if until_us > now then return answer('ok', 0, until_us - now, 'throttle') end
 
 -- Turns --------------------------------------------------------------------------------------------
 
-local function line_up(at_the_end, wait)
+local function line_up(at_the_end)
   if at_the_end or not redis.call('ZSCORE', KEYS[6], ask.waiter) then
     local ticket = redis.call('HINCRBY', KEYS[7], ':last', 1)
     redis.call('ZADD', KEYS[6], text(ask.priority * 1000000000000 + ticket), ask.waiter)
   end
-  -- Whoever does not come back in time, two seconds after its wait, has lost its turn.
-  redis.call('HSET', KEYS[7], ask.waiter, text(now + wait + 2000000))
+  -- Everybody asks again at least once a second; whoever does not within two has lost its turn.
+  redis.call('HSET', KEYS[7], ask.waiter, text(now + 2000000))
   redis.call('PEXPIRE', KEYS[6], 600000)
   redis.call('PEXPIRE', KEYS[7], 600000)
 end
@@ -251,10 +273,9 @@ end
 
 local first = head()
 if first and first ~= ask.waiter then
-  line_up(false, 0)
+  line_up(false)
   local place = redis.call('ZRANK', KEYS[6], ask.waiter)
   local wait = math.min(250000, math.max(10000, 20000 * place))
-  redis.call('HSET', KEYS[7], ask.waiter, text(now + wait + 2000000))
   return answer('ok', 0, wait, 'turn')
 end
 
@@ -262,9 +283,22 @@ end
 
 local open = redis.call('ZCARD', KEYS[4])
 local taken = {0, 0, 0}
+local others = redis.call('ZCARD', KEYS[6]) - (redis.call('ZSCORE', KEYS[6], ask.waiter) and 1 or 0)
 
--- A turn ends with a quarter second of the rate, so that others have theirs.
+-- Whether a spent budget could have room once the calls that are open are settled.
+local function may_come_free(index, amount)
+  if ask.meters[index].window > 0 then return false end
+  redis.call('ZREMRANGEBYSCORE', open_key(index), '-inf', text(now))
+  local held = 0
+  for _, member in ipairs(redis.call('ZRANGE', open_key(index), 0, -1)) do
+    held = held + tonumber(string.match(member, '|(%d+)$'))
+  end
+  return gauges[index].used - held + amount <= ask.meters[index].cap
+end
+
+-- A turn ends with a quarter second of the rate when others wait.
 local function turn_is_over(need)
+  if others == 0 then return false end
   for index, meter in ipairs(ask.meters) do
     if meter.window > 0 then
       local so_far = taken[meter.unit]
@@ -289,7 +323,11 @@ for number, need in ipairs(ask.needs) do
   local longest, binding = 0, ''
   for index, meter in ipairs(ask.meters) do
     local this = wait_for(index, need[meter.unit])
-    if this < 0 then longest, binding, refused = 0, index, true break end
+    if this < 0 then
+      refused = not may_come_free(index, need[meter.unit])
+      longest, binding = refused and 0 or 50000, index
+      break
+    end
     if this > longest then longest, binding = this, index end
   end
   if refused or longest > 0 then
@@ -303,17 +341,33 @@ for number, need in ipairs(ask.needs) do
   granted = number
   local id = ask.id .. ':' .. number
   redis.call('ZADD', KEYS[4], text(now + ask.lease_us), id)
-  redis.call('HSET', KEYS[5], id, cjson.encode({need[1], need[2], need[3], text(now), ask.owner}))
+  redis.call('HSET', KEYS[5], id, cjson.encode({need[1], need[2], need[3], text(now), ask.fence}))
+  for index, meter in ipairs(ask.meters) do
+    if meter.window == 0 then
+      redis.call('ZADD', open_key(index), text(now + ask.lease_us), id .. '|' .. need[meter.unit])
+      redis.call('PEXPIRE', open_key(index), text(math.ceil(ask.lease_us / 500)))
+    end
+  end
 end
 if granted > 0 then
   redis.call('PEXPIRE', KEYS[4], text(math.ceil(ask.lease_us / 500)))
   redis.call('PEXPIRE', KEYS[5], text(math.ceil(ask.lease_us / 500)))
+  -- A new try frees what the older ones had open, and so has to find it.
+  redis.call('HSETNX', KEYS[2], ':' .. ask.throttle, '1')
 end
 
-if granted == #ask.needs or refused then
+local next_need = ask.needs[granted + 1]
+for index, meter in ipairs(ask.meters) do
+  if meter.window > 0 then
+    gauges[index].room = next_need and not refused and next_need[meter.unit] * 1000 or 0
+  end
+end
+
+-- Calls that are open hold up one model; others in the queue may have room.
+if granted == #ask.needs or refused or waits_for == 'in_flight' then
   leave_queue()
 else
-  line_up(granted > 0, wait)
-  if granted > 0 and redis.call('ZCARD', KEYS[6]) > 1 then wait, waits_for = 10000, 'turn' end
+  line_up(granted > 0)
+  if granted > 0 and others > 0 then wait, waits_for = 10000, 'turn' end
 end
 return answer(refused and 'refused' or 'ok', granted, wait, waits_for)
