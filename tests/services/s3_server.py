@@ -2,8 +2,8 @@
 An S3 server in a process of its own, with faults that a test asks for.
 
 ``POST /_faults`` sets the faults: a list of objects with ``method``, ``contains`` (part of the path),
-``status``, ``times``, ``delay_s`` and ``done`` (whether the request is carried out before the answer is
-spoilt).
+``status``, ``skip`` (how many pass first), ``times``, ``delay_s`` and ``done`` (whether the request is
+carried out before its answer is spoilt).
 """
 
 from __future__ import annotations
@@ -127,11 +127,10 @@ class _Faulty:
 
     @staticmethod
     def _takes(fault: dict[str, Any], method: str, path: str) -> bool:
-        return (
-            fault.get("times", 1) > 0
-            and fault.get("method", method) == method
-            and fault.get("contains", "") in path
-        )
+        if fault.get("method", method) != method or fault.get("contains", "") not in path:
+            return False
+        fault["skip"] = fault.get("skip", 0) - 1
+        return fault["skip"] < 0 < fault.get("times", 1)
 
     def _control(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         body = json.dumps(self._seen).encode()

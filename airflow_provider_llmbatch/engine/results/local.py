@@ -6,10 +6,13 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
+from airflow_provider_llmbatch.engine.results import names
 from airflow_provider_llmbatch.engine.results.linefile import LineFile
+from airflow_provider_llmbatch.engine.results.names import PartName
 from airflow_provider_llmbatch.errors import StoreError
 
 
@@ -75,7 +78,10 @@ class LocalFolder:
 
     def create(self, name: str, first: bytes = b"") -> LocalAppender:
         """See :meth:`.Folder.create`."""
-        appender = LocalAppender(self._path / name)
+        part = names.parse(name)
+        if part is None:
+            raise ValueError(f"{name} is neither a part nor a ledger")
+        appender = LocalAppender(self._path, part)
         appender.write(first)
         return appender
 
@@ -124,25 +130,35 @@ class LocalAppender:
     """
     Appends whole lines to a file of its own.
 
-    :param path: must not exist.
+    :param directory: where it is.
+    :param name: of the file; must not be taken.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = LineFile(path)
+    def __init__(self, directory: Path, name: PartName) -> None:
+        self._directory = directory
+        self._name = name
+        self._file = LineFile(directory / str(name))
 
     def write(self, lines: bytes) -> None:
         """See :meth:`.Appender.write`."""
         self._file.append(lines)
         if self._file.is_removed:
-            # A newer try has put the parts together and removed this one, perhaps before it saw these
-            # lines. They go into a new file of the same name as well; a row that is there twice counts once.
+            # Another try has put the parts together and removed this one, perhaps before it saw these
+            # lines. They go into a new file as well; a row that is there twice counts once.
             self._file.close()
-            self._file = LineFile(self._file.path)
+            self._file = self._further()
             self._file.append(lines)
 
     def close(self) -> None:
         """See :meth:`.Appender.close`."""
         self._file.close()
+
+    def _further(self) -> LineFile:
+        """Create the next file: no name is used twice, so that nobody takes it for the old one."""
+        while True:
+            self._name = replace(self._name, n=self._name.n + 1)
+            with contextlib.suppress(FileExistsError):
+                return LineFile(self._directory / str(self._name))
 
 
 def _sizes(path: Path) -> Iterator[tuple[str, int]]:

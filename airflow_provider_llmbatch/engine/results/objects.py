@@ -115,7 +115,7 @@ class ObjectFolder:
                 "read", name, lambda: bytes(self._files.cat_file(path, start=start, end=stop))
             )
 
-        return io.BufferedReader(_Ranges(read, size), max(1, min(size, READ_BYTES)))
+        return io.BufferedReader(_Blocks(read, size))
 
     def create(self, name: str, first: bytes = b"") -> SpooledAppender:
         """See :meth:`.Folder.create`; what is appended comes in parts with higher numbers."""
@@ -136,7 +136,7 @@ class ObjectFolder:
                 return
         if replace:
             path = self._full(name)
-            self._patiently("write", name, lambda: self._files.pipe_file(path, bytes(head)))
+            self._write(name, lambda: self._files.pipe_file(path, bytes(head)))
         else:
             self._put_once(name, bytes(head))
 
@@ -197,7 +197,7 @@ class ObjectFolder:
                 if there != content:
                     raise FileExistsError(errno.EEXIST, "holds other lines", path) from error
 
-        self._patiently("write", name, attempt)
+        self._write(name, attempt)
 
     def _create(self, path: str, content: bytes) -> None:
         if self._exclusive:
@@ -220,7 +220,7 @@ class ObjectFolder:
         path = self._full(name)
         if not replace and self._patiently("look at", name, lambda: self._files.exists(path)):
             raise FileExistsError(errno.EEXIST, "is there", path)
-        file = self._patiently("write", name, lambda: self._files.open(path, "wb", block_size=WRITE_BYTES))
+        file = self._write(name, lambda: self._files.open(path, "wb", block_size=WRITE_BYTES))
         try:
             with _told("write", f"{self._uri}/{name}"):
                 for chunk in chunks:
@@ -229,6 +229,14 @@ class ObjectFolder:
         except BaseException:
             _abandon(file)
             raise
+
+    def _write(self, name: str, act: Callable[[], T]) -> T:
+        try:
+            return self._patiently("write", name, act)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"Cannot write {self._uri}/{name}: {error}. Make the bucket, or correct the URL."
+            ) from error
 
     def _patiently(self, what: str, name: str, act: Callable[[], T]) -> T:
         """
@@ -253,9 +261,9 @@ class ObjectFolder:
             return act()
 
 
-class _Ranges(io.RawIOBase):
+class _Blocks(io.RawIOBase):
     """
-    A file that is read in ranges, one request each.
+    A file that is read in blocks, one request each; the last one is kept.
 
     :param read: returns the bytes from a start to a stop.
     :param size: bytes of the file.
@@ -265,6 +273,8 @@ class _Ranges(io.RawIOBase):
         self._read = read
         self._size = size
         self._at = 0
+        self._begin = 0
+        self._block = b""
 
     def readable(self) -> bool:
         """Return True."""
@@ -284,9 +294,14 @@ class _Ranges(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer from the place on."""
-        stop = min(self._at + len(buffer), self._size)
-        content = self._read(self._at, stop) if stop > self._at else b""
+        """Fill the buffer from the place on, as far as the block goes."""
+        if self._at >= self._size:
+            return 0
+        begin = self._at - self._at % READ_BYTES
+        if begin != self._begin or not self._block:
+            self._block = self._read(begin, min(begin + READ_BYTES, self._size))
+            self._begin = begin
+        content = self._block[self._at - begin : self._at - begin + len(buffer)]
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)

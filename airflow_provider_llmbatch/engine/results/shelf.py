@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.results.folder import Folder
 
-#: Files kept open at once.
+#: Files kept open at once: on a disk, and on a store, where each holds a block in memory.
 OPEN_AT_MOST = 64
+BLOCKS_AT_MOST = 12
 
 
 class Shelf:
@@ -25,12 +26,13 @@ class Shelf:
     def __init__(self, folder: Folder, names: Sequence[str]) -> None:
         self._folder = folder
         self._names = names
-        self._ahead = folder.read_ahead
-        # Each open file of a store holds a block in memory.
-        self._most = 2 * self._ahead + 1 if self._ahead else OPEN_AT_MOST
-        self._pool = ThreadPoolExecutor(self._ahead, "llmbatch-read") if self._ahead else None
-        self._files: dict[int, Future[BinaryIO]] = {}
-        self._next = 0
+        self._reach = folder.read_ahead
+        self._pool = ThreadPoolExecutor(self._reach, "llmbatch-read") if self._reach else None
+        self._most = BLOCKS_AT_MOST if self._reach else OPEN_AT_MOST
+        self._used: dict[int, Future[BinaryIO]] = {}
+        self._ahead: dict[int, Future[BinaryIO]] = {}
+        #: the first file that was not opened ahead yet
+        self._front: int | None = None
 
     def get(self, number: int) -> BinaryIO:
         """
@@ -39,20 +41,31 @@ class Shelf:
         :raises FileNotFoundError: when it is gone.
         :raises StoreError: when it cannot be read.
         """
-        future = self._files.pop(number, None) or self._begin(number)
-        self._files[number] = future
-        for further in range(max(self._next, number + 1), min(number + 1 + self._ahead, len(self._names))):
-            self._files[further] = self._begin(further)
-            self._next = further + 1
-        while len(self._files) > self._most:
-            _drop(self._files.pop(next(iter(self._files))))
+        future = self._used.pop(number, None) or self._ahead.pop(number, None) or self._begin(number)
+        self._used[number] = future
+        if len(self._used) > self._most:
+            _drop(self._used.pop(next(iter(self._used))))
+        self._look_ahead(number)
         return future.result()
+
+    def _look_ahead(self, number: int) -> None:
+        front = number + 1 if self._front is None else max(self._front, number + 1)
+        # A single row far ahead, of an item that took long, does not move the front.
+        if self._front is not None and number >= self._front + self._reach:
+            return
+        self._front = max(front, min(number + 1 + self._reach, len(self._names)))
+        for further in range(front, self._front):
+            if further not in self._used:
+                self._ahead[further] = self._begin(further)
+        for passed in [one for one in self._ahead if one < number - self._reach]:
+            _drop(self._ahead.pop(passed))
 
     def close(self) -> None:
         """Close all files."""
-        for future in self._files.values():
+        for future in (*self._used.values(), *self._ahead.values()):
             _drop(future)
-        self._files.clear()
+        self._used.clear()
+        self._ahead.clear()
         if self._pool is not None:
             self._pool.shutdown()
 

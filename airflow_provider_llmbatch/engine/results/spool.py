@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -90,7 +90,8 @@ class Spool:
                 descriptor = os.open(self.path, os.O_RDONLY)
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield self._dead()
+                # Closed at once, so that what could not be stored is not locked by its reader.
+                yield stack.enter_context(contextlib.closing(self._dead()))
             except OSError as error:
                 raise StoreError(
                     f"The spool {self.path} cannot be read: {error.strerror or error}. It holds results that "
@@ -102,7 +103,7 @@ class Spool:
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
-    def _dead(self) -> Iterator[tuple[PartName, bytes]]:
+    def _dead(self) -> Generator[tuple[PartName, bytes], None, None]:
         found = [name for name in map(names.parse, os.listdir(self.path)) if name is not None]
         # The ledger first, so that a row never stands without the call that brought it.
         for name in sorted(found, key=lambda name: (name.kind != "ledger", name)):
