@@ -46,7 +46,8 @@ def parse_from(text: str, start: int) -> tuple[Json, int]:
     try:
         value, end = _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+        reason = error.msg.removesuffix(" at")
+        raise NotJson(f"{reason} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise NotJson(f"nested deeper than {MAX_DEPTH} levels") from None
     except NotJson:

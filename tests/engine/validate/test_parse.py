@@ -52,7 +52,7 @@ def test_numbers_that_are_not_finite_are_invalid(text: str) -> None:
         ("\u00a0{}", "Expecting value"),
         ('{"a": 1,}', "line 1"),
         ("{'a': 1}", "line 1"),
-        ('{"a":\n"b\nc"}', "line 2, column 3"),
+        ('{"a":\n"b\nc"}', "Invalid control character at line 2, column 3"),
         ("", "Expecting value at line 1, column 1"),
         ('{"a": "\ud83d"}', "half of a character"),
         (r'{"a": "\ud83d"}', "half of a character"),
