@@ -35,8 +35,10 @@ from airflow_provider_llmbatch.engine.results import resume
 from airflow_provider_llmbatch.engine.results.answers import Answers
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.results.store import ResultStore, open_store
+from airflow_provider_llmbatch.engine.source import Row
 from airflow_provider_llmbatch.engine.split import Strategy, estimate
 from airflow_provider_llmbatch.engine.split import plan as split
+from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import State
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
 from airflow_provider_llmbatch.errors import InputError, StoreError
@@ -109,6 +111,7 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     """
     kit = tools(job, note)
     _refuse_changed(job, chunk)
+    state = PatientState(state, observe, now=job.clocks.now)
     folder = open_folder(job.result_path, filesystem=job.filesystem)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
     store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
@@ -142,18 +145,18 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
 def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:
     """Yield what is not done yet; of a chain, all turns, with the rows of those that are."""
     rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
-    for grouped, found in itertools.groupby((row.item for row in rows), key=_group):
+    for grouped, found in itertools.groupby(rows, key=_group):
         if grouped is None:
-            yield from (item for item in found if not store.where.is_final(item.index))
+            yield from (row.item for row in found if not store.where.is_final(row.index))
             continue
-        items = list(found)
+        items = [row.item for row in found]
         done = {item.index: store.row(item.index) for item in items if store.where.is_final(item.index)}
         if len(done) < len(items):
             yield Chain(items=items, done=done)
 
 
-def _group(item: Item | BadItem) -> str | None:
-    return item.group if isinstance(item, Item) else None
+def _group(row: Row) -> str | None:
+    return row.item.group if row.may_chain and isinstance(row.item, Item) else None
 
 
 def _answers(job: Job, chunk: Chunk) -> Answers:

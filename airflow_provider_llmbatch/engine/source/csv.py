@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from airflow_provider_llmbatch.engine.source.memory import row_of
-from airflow_provider_llmbatch.engine.source.parse import bad_item
+from airflow_provider_llmbatch.engine.source.memory import bad_row, row_of
 from airflow_provider_llmbatch.engine.source.row import MAX_ROW_BYTES, OpenFile, Row
 from airflow_provider_llmbatch.engine.source.strict import RowProblem
 from airflow_provider_llmbatch.engine.source.table import Columns
@@ -76,7 +75,7 @@ class CsvSource:
             values = columns.values(cells)
         except RowProblem as problem:
             raw = "\x1f".join(cells).encode(errors="surrogateescape")
-            return Row(item=bad_item(index, where, problem), offset=index, raw=raw)
+            return bad_row(index, where, problem, raw)
         return row_of(values, index, where, self._limit)
 
 

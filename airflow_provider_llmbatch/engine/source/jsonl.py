@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import BadItem, Item
@@ -46,13 +47,19 @@ class JsonlSource:
                 if not line or line.isspace():
                     continue
                 # after a jump the number of the line is not known
-                where = f"{self.uri}, line {number}" if not offset else f"{self.uri}, byte {begin}"
-                yield Row(item=self._item(line, index, where), offset=begin, raw=line)
+                place = ("byte", begin) if offset else ("line", number)
+                yield Row(
+                    index=index,
+                    offset=begin,
+                    raw=line,
+                    read=partial(self._item, line, index, place),
+                    may_chain=b'"group"' in line or b"\\u" in line,
+                )
                 index += 1
 
     def _skipping(self, start: int, stop: int | None) -> Iterator[Row]:
         for row in self.rows(stop=stop):
-            if row.item.index >= start:
+            if row.index >= start:
                 yield row
 
     def _lines(self, reader: io.BufferedReader[Any], offset: int) -> Iterator[tuple[int, bytes]]:
@@ -79,7 +86,8 @@ class JsonlSource:
             raise InputError(f"{self.uri} is in UTF-16; save it as UTF-8.")
         return line.removeprefix(_BOM)
 
-    def _item(self, line: bytes, index: int, where: str) -> Item | BadItem:
+    def _item(self, line: bytes, index: int, place: tuple[str, int]) -> Item | BadItem:
+        where = f"{self.uri}, {place[0]} {place[1]}"
         try:
             if len(line) > self._limit:
                 raise RowProblem(f"is longer than {self._limit:,} bytes; cut the text or split the row")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from airflow_provider_llmbatch.engine.identity import canonical_json
 from airflow_provider_llmbatch.engine.items import Json
@@ -48,8 +49,13 @@ def row_of(values: Json, index: int, where: str, limit: int) -> Row:
             raise RowProblem(f"is larger than {limit:,} bytes; cut the text or split the row")
         refuse_half_characters(values)
     except RowProblem as problem:
-        return Row(item=bad_item(index, where, problem), offset=index, raw=raw)
-    return Row(item=to_item(values, index, where), offset=index, raw=raw)
+        return bad_row(index, where, problem, raw)
+    return Row(index=index, offset=index, raw=raw, read=partial(to_item, values, index, where))
+
+
+def bad_row(index: int, where: str, problem: RowProblem, raw: bytes) -> Row:
+    """Return the row of what is no item, whose offset is its index."""
+    return Row(index=index, offset=index, raw=raw, read=partial(bad_item, index, where, problem))
 
 
 def _encoded(values: Json) -> bytes:

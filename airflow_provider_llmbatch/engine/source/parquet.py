@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_provider_llmbatch.engine.source.memory import row_of
-from airflow_provider_llmbatch.engine.source.parse import bad_item
+from airflow_provider_llmbatch.engine.source.memory import bad_row, row_of
 from airflow_provider_llmbatch.engine.source.row import MAX_ROW_BYTES, OpenFile, Row
 from airflow_provider_llmbatch.engine.source.strict import RowProblem
 from airflow_provider_llmbatch.engine.source.table import Columns, plain
@@ -63,7 +62,7 @@ class ParquetSource:
         try:
             values = columns.values([plain(cell) for cell in cells])
         except RowProblem as problem:
-            return Row(item=bad_item(index, where, problem), offset=index, raw=repr(cells).encode())
+            return bad_row(index, where, problem, repr(cells).encode())
         return row_of(values, index, where, self._limit)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from airflow_provider_llmbatch.engine.items import BadItem, Item
@@ -15,15 +14,52 @@ MAX_ROW_BYTES = 16 * 1024 * 1024
 OpenFile = Callable[[], BinaryIO]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """An item and where it came from."""
+    """
+    A row of a source. Its item is read when it is first asked for: rows that are only hashed cost little.
 
-    item: Item | BadItem
-    #: where the row begins: bytes for JSONL, rows otherwise
-    offset: int
-    #: the row's content, for hashing
-    raw: bytes
+    :param index: position in the source, from 0.
+    :param offset: where the row begins: bytes for JSONL, rows otherwise.
+    :param raw: the row's content, for hashing.
+    :param read: makes the item.
+    :param may_chain: False when the item surely belongs to no group.
+    """
+
+    __slots__ = ("_item", "_read", "index", "may_chain", "offset", "raw")
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        offset: int,
+        raw: bytes,
+        read: Callable[[], Item | BadItem],
+        may_chain: bool = True,
+    ) -> None:
+        self.index = index
+        self.offset = offset
+        self.raw = raw
+        self.may_chain = may_chain
+        self._read = read
+        self._item: Item | BadItem | None = None
+
+    @property
+    def item(self) -> Item | BadItem:
+        """What the row holds."""
+        if self._item is None:
+            self._item = self._read()
+        return self._item
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        return (self.offset, self.raw, self.item) == (other.offset, other.raw, other.item)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Tell where the row is, not what it says."""
+        return f"Row(index={self.index}, offset={self.offset}, {len(self.raw)} bytes)"
 
 
 class Source(Protocol):
