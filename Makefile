@@ -76,7 +76,11 @@ format: $(STAMP) ## put the code into its form
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 	@echo "format: ok"
 
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
+	--no-emit-index-url --extra dev
+
+# The oldest Airflow keeps the versions of its time: only what is missing is added.
 lock: $(STAMP) ## compile the constraints anew
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
-		--no-emit-index-url --extra dev --output-file constraints/airflow-3.3.txt pyproject.toml
-	@echo "lock: ok, $$(wc -l < constraints/airflow-3.3.txt) packages"
+	@$(BIN)/$(COMPILE) --upgrade --output-file constraints/airflow-3.3.txt pyproject.toml
+	@$(BIN)/$(COMPILE) --constraint <(echo 'apache-airflow<3.3') --output-file constraints/airflow-3.2.txt pyproject.toml
+	@echo "lock: ok, $$(cat constraints/airflow-3.?.txt | wc -l) packages for two versions of Airflow"
