@@ -42,7 +42,9 @@ _TOO_LONG = re.compile(
     r"|longer than the maximum",
     re.IGNORECASE,
 )
-_OVER_LIMIT = re.compile(r"\blimit:?\s+(\d+)\b.*?\brequested:?\s+(\d+)\b", re.IGNORECASE | re.DOTALL)
+_OVER_LIMIT = re.compile(r"\blimit:?\s+([\d,]+).*?\brequested:?\s+([\d,]+)", re.IGNORECASE | re.DOTALL)
+#: The output cap has two names, and each is unknown somewhere.
+_OTHER_CAP = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _UNSUPPORTED_TEXT = re.compile(
     r"(?:unsupported|unrecognized|unknown|unexpected|extra)[\w ]*(?:parameter|value|argument|field|input)s?"
     r"[^\w]*['\"`]?(\w+)|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)",
@@ -72,6 +74,8 @@ class History:
     max_wait_s: float = 6 * 3600.0
     #: names of the parameters that were sent
     params: frozenset[str] = frozenset()
+    #: names of those that were sent before and dropped or renamed since
+    dropped: frozenset[str] = frozenset()
     #: whether the output cap was raised already
     enlarged: bool = False
     #: a number from 0 to 1 that spreads retries
@@ -139,7 +143,7 @@ def _about_status(failure: Failure, headers: Mapping[str, str], history: History
     if _refuses_form(failure, history):
         message = f"{_told(failure)} {_OTHER_FORM}"
         return _final(Outcome.BAD_REQUEST, failure.kind, message, failure)
-    if status in (404, 405, 501) or code in _UNKNOWN_MODEL or 300 <= status < 400:
+    if status in (404, 405) or code in _UNKNOWN_MODEL or 300 <= status < 400:
         return Stop(reason=_told(failure))
     if status in (401, 402, 403) or code in _KEY_CODES or (status == 429 and code == "insufficient_quota"):
         return OtherCredential(reason=_told(failure))
@@ -180,7 +184,8 @@ def _too_long(failure: Failure, code: str) -> bool:
         return True
     if failure.status == 429:
         over = _OVER_LIMIT.search(failure.message)
-        return over is not None and int(over[2]) > int(over[1])
+        limit, requested = (int(number.replace(",", "") or 0) for number in over.groups()) if over else (0, 0)
+        return requested > limit
     return failure.status in (400, 422) and _TOO_LONG.search(failure.message) is not None
 
 
@@ -198,7 +203,10 @@ def _rewrite(failure: Failure, code: str, history: History) -> Rewrite | None:
     name = named.split(".")[0]
     if name not in history.params:
         return None
-    renamed = "max_completion_tokens" if name == "max_tokens" else None
+    renamed = _OTHER_CAP.get(name)
+    if renamed in history.dropped:
+        # Neither name of the output cap is taken; without one a call could use any number of tokens.
+        return None
     return Rewrite(drop=name, rename_to=renamed, reason=_told(failure))
 
 

@@ -111,17 +111,21 @@ class Attempts:
         added = after[len(before) :]
         return sum(MESSAGE_TOKENS + self._count(str(message["content"])) for message in added)
 
-    async def once(self, course: Course) -> Tried:
+    async def once(self, course: Course, *, until: float) -> Tried:
         """
         Make one call; a slot must be held.
 
+        :param until: when to give up waiting for a grant.
         :raises LimitRefusedError: when no grant will ever come.
+        :raises WaitedTooLongError: when none came in time.
         :raises LLMBatchError: when state or storage fails.
         """
-        body = self._wire.encode(course.request.model, course.messages, course.params)
         need = Need(tokens=course.tokens, micro_usd=self._worst(course) if self._reserves_money else 0)
         while True:
-            granted = await self._limiter.acquire(need)
+            granted = await self._limiter.acquire(need, until=until)
+            # Put together only now: others may have learnt meanwhile what the service does not take.
+            course.follow()
+            body = self._wire.encode(course.request.model, course.messages, course.params)
             with contextlib.suppress(_GrantTooOldError):
                 return await self._send(course, granted, body)
 

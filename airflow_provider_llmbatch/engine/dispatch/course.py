@@ -50,13 +50,17 @@ class Course:
     throttled: int = 0
     repairs: int = 0
     enlarged: bool = False
-    #: the reply that was cut, and how the item ends if there is no room for a larger one
-    cut: tuple[Final, Reply | None] | None = None
     usage: Usage = Usage()
     cost: Cost = Cost()
     call_s: float = 0.0
     #: seconds spent in calls
     calling_s: float = 0.0
+    #: how the item ends when a call that was to better its reply cannot be made
+    otherwise: Result | None = None
+    #: what all items have learnt about parameters that the service does not take
+    learnt: Sequence[Rewrite] = ()
+    #: parameters that were taken out of this item's request
+    dropped: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.messages = self.request.messages
@@ -78,15 +82,24 @@ class Course:
             waited_s=now - self.ready_at - self.calling_s,
             max_wait_s=max_wait_s,
             params=frozenset(self.params),
+            dropped=frozenset(self.dropped),
             enlarged=self.enlarged,
             luck=luck,
         )
 
     def rewrite(self, rewrite: Rewrite) -> None:
-        """Drop or rename a parameter."""
-        value = self.params.pop(rewrite.drop, None)
-        if rewrite.rename_to is not None and value is not None:
+        """Drop or rename a parameter, if it is there."""
+        if rewrite.drop not in self.params:
+            return
+        self.dropped.add(rewrite.drop)
+        value = self.params.pop(rewrite.drop)
+        if rewrite.rename_to is not None:
             self.params[rewrite.rename_to] = value
+
+    def follow(self) -> None:
+        """Leave out what others have learnt that the service does not take."""
+        for rewrite in self.learnt:
+            self.rewrite(rewrite)
 
     def repair(self, messages: Sequence[Message], more_tokens: int) -> None:
         """Ask again with what was wrong; it counts as a try."""

@@ -18,7 +18,11 @@ from airflow_provider_llmbatch.engine.dispatch.advise import advise
 from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts, Tried
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter, LimitRefusedError
+from airflow_provider_llmbatch.engine.dispatch.limit.limiter import (
+    Limiter,
+    LimitRefusedError,
+    WaitedTooLongError,
+)
 from airflow_provider_llmbatch.engine.dispatch.ports import Check, Reask
 from airflow_provider_llmbatch.engine.dispatch.slots import Slots
 from airflow_provider_llmbatch.engine.exchange import (
@@ -121,8 +125,7 @@ class Pursuer:
 
     async def bring_to_end(self, course: Course) -> Ended:
         """Call until the item ends, or the run stops."""
-        for rewrite in self._learnt:
-            course.rewrite(rewrite)
+        course.learnt = self._learnt
         while (ended := await self._try(course)) is None:
             pass
         return ended
@@ -134,10 +137,13 @@ class Pursuer:
                 if self._why is not None:
                     return self._unsent(course)
                 self._pace.sent(course.tokens)
-                tried = await self._attempts.once(course)
+                until = course.ready_at + course.calling_s + self._policy.max_wait_s
+                tried = await self._attempts.once(course, until=until)
                 self._pace.over(course.call_s)
         except LimitRefusedError as refused:
             return self._refused(course, refused.meter)
+        except WaitedTooLongError as waited:
+            return self._waited_too_long(course, waited.waits_for)
         except LLMBatchError as error:
             self._stop(error)
             return self._unsent(course)
@@ -159,6 +165,7 @@ class Pursuer:
         self._tell(course, checked.problem, "Retry" if again else "Final")
         if not again:
             return course.answered(checked, reply, **self._here()), tried.book
+        course.otherwise = course.answered(checked, reply, **self._here())
         tried.book()
         messages = self._reask(course.request.messages, reply.text, checked.problem)
         course.repair(messages, self._attempts.more_tokens(course.request.messages, messages))
@@ -174,7 +181,7 @@ class Pursuer:
         if final is not None:
             return course.ended(final, reply, **self._here()), tried.book
         if isinstance(advice, Enlarge):
-            course.cut = (advice.otherwise, reply)
+            course.otherwise = course.ended(advice.otherwise, reply, **self._here())
         tried.book()
         await self._prepare_next(course, advice)
         return None
@@ -198,7 +205,9 @@ class Pursuer:
                 course.rewrite(advice)
                 self._learn(advice, model)
             case OtherCredential(reason=reason):
-                self._stop(StoppedError(f"No credential is left: {reason}", retryable=False))
+                credential = self._attempts.endpoint.credential
+                why = f"No credential is left: the service refuses {credential!r}. {reason}"
+                self._stop(StoppedError(why, retryable=False))
             case Stop(reason=reason, retryable=retryable):
                 where = f"{self._attempts.endpoint.name}, model {model}"
                 self._stop(StoppedError(f"{reason} ({where})", retryable=retryable))
@@ -259,17 +268,21 @@ class Pursuer:
 
     def _refused(self, course: Course, meter: str) -> Ended:
         """End an item for which no room will ever be: the budget is spent, or it is too large."""
-        is_budget = any(m.key == meter and m.window_s is None for m in self._scope.meters)
-        if is_budget:
+        if course.otherwise is not None:
+            # There is no room to better the reply: what was paid is all there will be.
+            return course.otherwise, _nothing
+        if any(m.key == meter and m.window_s is None for m in self._scope.meters):
             self._stop(StoppedError(f"The budget {meter} is spent.", retryable=False))
-        if course.cut is not None:
-            # There is no room for a larger reply: the one that was cut, and paid, is all there will be.
-            final, reply = course.cut
-            return course.ended(final, reply, **self._here()), _nothing
-        if is_budget:
             return self._unsent(course)
         message = f"The request needs {course.tokens} tokens, more than {meter} ever allows; raise the limit."
         final = Final(outcome=Outcome.TOO_LONG, error=ItemError(kind="over_limit", message=message))
+        return course.ended(final, None, **self._here()), _nothing
+
+    def _waited_too_long(self, course: Course, waits_for: str) -> Ended:
+        message = (
+            f"It waited {self._policy.max_wait_s:g} s, last for {waits_for}; raise max_wait or the limit."
+        )
+        final = Final(outcome=Outcome.EXHAUSTED, error=ItemError(kind="max_wait", message=message))
         return course.ended(final, None, **self._here()), _nothing
 
     def _unsent(self, course: Course) -> Ended:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from airflow_provider_llmbatch.engine.exchange import Failure, Reply
@@ -13,6 +16,9 @@ from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 REDACTED = "***"
 #: Shorter strings would blot out ordinary text.
 SHORTEST = 5
+
+_REPLY_TEXTS = ("text", "refusal", "reasoning", "model", "request_id", "finish_reason")
+_FAILURE_TEXTS = ("message", "code", "type", "param", "request_id")
 
 
 class Redactor:
@@ -40,18 +46,12 @@ class Redactor:
 
     def seen(self, seen: Reply | Failure) -> Reply | Failure:
         """Return a decoded reply or failure without the secrets that only decoding brought to light."""
-        if isinstance(seen, Failure):
-            return replace(seen, message=self.text(seen.message))
-        if any(
-            form in part for part in (seen.text, seen.refusal, seen.reasoning) if part for form in self._forms
-        ):
-            return replace(
-                seen,
-                text=seen.text and self.text(seen.text),
-                refusal=seen.refusal and self.text(seen.refusal),
-                reasoning=seen.reasoning and self.text(seen.reasoning),
-            )
-        return seen
+        names = _REPLY_TEXTS if isinstance(seen, Reply) else _FAILURE_TEXTS
+        texts = {name: text for name in names if (text := getattr(seen, name))}
+        clean: dict[str, Any] = {n: shown for n, text in texts.items() if (shown := self.text(text)) != text}
+        if isinstance(seen, Failure) and seen.keys:
+            clean["keys"] = tuple(self.text(key) for key in seen.keys)
+        return replace(seen, **clean) if clean else seen
 
     def body(self, body: bytes) -> bytes:
         """Return ``body`` without the secrets."""
@@ -63,10 +63,12 @@ class Redactor:
 
 def _forms(secret: str) -> Iterable[str]:
     yield secret
-    yield quote(secret, safe="")
-    yield quote(secret)
-    yield quote_plus(secret)
-    yield secret.replace("/", "\\/")
+    for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield quoted
+        yield re.sub("%..", lambda code: code[0].lower(), quoted)
+    escaped = json.dumps(secret)[1:-1]
+    yield escaped
+    yield escaped.replace("/", "\\/")
     raw = secret.encode()
     # Inside a longer encoded text a secret starts at one of three places of a base64 group; the
     # characters at its edges mix with the neighbours, the core between them does not.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ TAKE_AT_MOST = 64
 #: Longest sleep before the shared state is asked again, so that a change made elsewhere is seen, and the
 #: place in the line is kept.
 ASK_AGAIN_S = 1.0
+#: Longest wait, at the end, for a state that may be away. Seconds.
+CLOSE_S = 1.5
 #: Longest time that a settlement waits for others, where it makes no room for anybody here.
 SETTLE_S = 0.1
 
@@ -39,6 +42,18 @@ class LimitRefusedError(LLMBatchError):
         self.meter = meter
 
 
+class WaitedTooLongError(LLMBatchError):
+    """
+    There was no room in the time that the request may wait.
+
+    :param waits_for: what it waited for last.
+    """
+
+    def __init__(self, waits_for: str) -> None:
+        super().__init__(f"There was no room in {waits_for} in time.")
+        self.waits_for = waits_for
+
+
 @dataclass(frozen=True, slots=True)
 class Granted:
     """A grant, and when it was asked for at the latest, on the process's own clock."""
@@ -50,6 +65,8 @@ class Granted:
 @dataclass(slots=True, eq=False)
 class _Waiter:
     need: Need
+    #: when it gives up, on the process's clock
+    until: float
     granted: asyncio.Future[Granted]
 
 
@@ -97,26 +114,29 @@ class Limiter:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._ring.set()
-        if self._loop is not None:
-            # A step under way ends first: cut off, nobody would know whether it has settled and granted.
-            await self._loop
+        # What cannot be settled any more stays reserved; rows and ledger are safe.
+        with contextlib.suppress(LLMBatchError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                if self._loop is not None:
+                    # A step under way ends first: cut off, nobody knows whether it has settled and granted.
+                    await self._loop
+                await self._limits.take(self._scope, (), self._drain())
         if self._timer is not None:
             self._timer.cancel()
-        # What cannot be settled any more stays reserved; rows and ledger are safe.
-        with contextlib.suppress(LLMBatchError):
-            await self._limits.take(self._scope, (), self._drain())
 
-    async def acquire(self, need: Need) -> Granted:
+    async def acquire(self, need: Need, *, until: float = math.inf) -> Granted:
         """
         Wait for the right to send one request.
 
+        :param until: when to give up, on the process's clock.
         :raises LimitRefusedError: when waiting cannot help.
+        :raises WaitedTooLongError: when the time is up.
         :raises StaleFenceError: when a newer try has started.
         :raises StoreError: when the shared state fails.
         """
         if self._failure is not None:
             raise self._failure
-        waiter = _Waiter(need, asyncio.get_running_loop().create_future())
+        waiter = _Waiter(need, until, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         if len(self._waiting) == 1:
             self._ring.set()
@@ -198,7 +218,8 @@ class Limiter:
 
     async def _step(self) -> float:
         """Settle and take once; return the seconds the head has to wait, 0 when nobody does."""
-        self._count_wait()
+        if self.waits_for:
+            self._count_wait()
         head = list(itertools.islice(self._waiting, TAKE_AT_MOST))
         settled, asked_at = self._drain(), self._now()
         try:
@@ -211,15 +232,17 @@ class Limiter:
         for waiter, grant in zip(head, taken.grants, strict=False):
             self._give(waiter, Granted(grant, asked_at))
         if taken.refused:
-            self._refuse(head[len(taken.grants)], taken.waits_for)
+            self._drop(head[len(taken.grants)], LimitRefusedError(taken.waits_for))
         self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
         self._waits_since = self._now()
         return 0.0 if taken.refused else taken.wait_s
 
     def _count_wait(self) -> None:
-        if self.waits_for:
-            waited = self._now() - self._waits_since
-            self.waited_s[self.waits_for] = self.waited_s.get(self.waits_for, 0.0) + waited
+        """Book the time since the last step as waited, and let those give up whose time is over."""
+        now = self._now()
+        self.waited_s[self.waits_for] = self.waited_s.get(self.waits_for, 0.0) + now - self._waits_since
+        for waiter in [waiter for waiter in self._waiting if waiter.until <= now]:
+            self._drop(waiter, WaitedTooLongError(self.waits_for))
 
     def _give(self, waiter: _Waiter, granted: Granted) -> None:
         with contextlib.suppress(ValueError):
@@ -231,8 +254,8 @@ class Limiter:
         else:
             waiter.granted.set_result(granted)
 
-    def _refuse(self, waiter: _Waiter, meter: str) -> None:
+    def _drop(self, waiter: _Waiter, why: LLMBatchError) -> None:
         with contextlib.suppress(ValueError):
             self._waiting.remove(waiter)
         if not waiter.granted.done():
-            waiter.granted.set_exception(LimitRefusedError(meter))
+            waiter.granted.set_exception(why)

@@ -46,6 +46,7 @@ def scope(
         max_in_flight=rule.max_in_flight or MAX_IN_FLIGHT,
         owner=owner,
         fence=fence,
+        queue=f"{credential.account}/{rule.group}",
         lease_s=connection.timeout_s + connection.connect_timeout_s + rule.arrival_slack,
     )
 
