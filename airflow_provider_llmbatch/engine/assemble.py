@@ -60,21 +60,7 @@ async def assemble(
                 observe=observe,
                 clocks=job.clocks,
             )
-            pursuer = Pursuer(
-                attempts=attempts,
-                limiter=limiter,
-                scope=limits,
-                slots=slots,
-                pace=pace,
-                check=functools.partial(check, job.schema),
-                reask=reask,
-                window=kit.window,
-                policy=job.policy,
-                run=job.run,
-                observe=observe,
-                clocks=job.clocks,
-                stop=dispatcher.stop,
-            )
+            pursuer = _pursuer(job, kit, attempts, limits, slots, pace, dispatcher, limiter, observe)
             beat = Beat(
                 attempts=attempts,
                 pace=pace,
@@ -86,14 +72,48 @@ async def assemble(
                 observe=observe,
                 now=job.clocks.now,
             )
-            beating = asyncio.create_task(beat.go_on())
-            try:
+            async with _beating(beat):
                 yield dispatcher, pursuer, limiter
-                await beat.tell()
-            finally:
-                beating.cancel()
     finally:
         await caller.close()
+
+
+@asynccontextmanager
+async def _beating(beat: Beat) -> AsyncIterator[None]:
+    task = asyncio.create_task(beat.go_on())
+    try:
+        yield
+        await beat.tell()
+    finally:
+        task.cancel()
+
+
+def _pursuer(
+    job: Job,
+    kit: Tools,
+    attempts: Attempts,
+    limits: Scope,
+    slots: Slots,
+    pace: Pace,
+    dispatcher: Dispatcher,
+    limiter: Limiter,
+    observe: Observer,
+) -> Pursuer:
+    return Pursuer(
+        attempts=attempts,
+        limiter=limiter,
+        scope=limits,
+        slots=slots,
+        pace=pace,
+        check=functools.partial(check, job.schema),
+        reask=reask,
+        window=kit.window,
+        policy=job.policy,
+        run=job.run,
+        observe=observe,
+        clocks=job.clocks,
+        stop=dispatcher.stop,
+    )
 
 
 def _attempts(
