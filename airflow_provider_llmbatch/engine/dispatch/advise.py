@@ -47,7 +47,8 @@ _OVER_LIMIT = re.compile(r"\blimit:?\s+([\d,]+).*?\brequested:?\s+([\d,]+)", re.
 _OTHER_CAP = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _UNSUPPORTED_TEXT = re.compile(
     r"(?:unsupported|unrecognized|unknown|unexpected|extra)[\w ]*(?:parameter|value|argument|field|input)s?"
-    r"[^\w]*['\"`]?(\w+)|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)",
+    r"(?: supplied| provided| name)?[^\w]*['\"`]?(\w+)"
+    r"|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)",
     re.IGNORECASE,
 )
 _FORM = "response_format"

@@ -1,0 +1,120 @@
+"""One parser for everything that a service says about waiting."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_llmbatch.engine.dispatch import waits
+
+#: 2026-11-29 12:00:00 UTC, a Sunday.
+NOW = datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Sun, 29 Nov 2026 12:01:30 GMT", 90.0),
+        ("Sunday, 29-Nov-26 12:01:30 GMT", 90.0),
+        ("Sun Nov 29 12:01:30 2026", 90.0),
+        ("Sun, 29 Nov 2026 11:59:00 GMT", 0.0),
+        ("Sunday, 29-Nov-26 11:59:00 GMT", 0.0),
+        ("Sun Nov 29 11:59:00 2026", 0.0),
+    ],
+)
+def test_retry_after_is_read_in_all_three_date_shapes(text: str, expected: float):
+    """P15."""
+    assert waits.retry_after({"retry-after": text}, NOW) == expected
+
+
+def test_a_date_is_never_rounded_down():
+    """P15."""
+    wait = waits.retry_after({"retry-after": "Sun, 29 Nov 2026 12:01:30 GMT"}, NOW + 0.25)
+    assert wait == pytest.approx(89.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("6m0s", 360.0),
+        ("1h2m3.5s", 3723.5),
+        ("20ms", 0.02),
+        ("500ms", 0.5),
+        ("0s", 0.0),
+        ("1s", 1.0),
+        ("59.1", 59.1),
+        ("2026-11-29T12:00:00Z", 0.0),
+        ("2026-11-29T12:00:07Z", 7.0),
+        ("2026-11-29T12:00:07.5+00:00", 7.5),
+        ("2026-11-29T12:00:07", 7.0),
+        ("1d", 86400.0),
+        ("1m30s", 90.0),
+        ("7m12.5s", 432.5),
+        ("5m", 300.0),
+        ("3m20ms", 180.02),
+        (" 12 ", 12.0),
+        (".5", 0.5),
+        (str(NOW + 30), 30.0),
+    ],
+)
+def test_reset_headers_become_seconds(text: str, expected: float):
+    """P17."""
+    headers = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text}
+    assert waits.limit_reset(headers, NOW) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "1e3", "nan", "inf", "6m0s later", "١٢", "s", "0x10", "1:30"]
+)
+def test_unknown_shapes_say_nothing(text: str):
+    """P17."""
+    assert waits.seconds(text, NOW) is None
+
+
+def test_milliseconds_come_before_seconds():
+    headers = {"retry-after-ms": "1500", "retry-after": "2"}
+    assert waits.retry_after(headers, NOW) == 1.5
+    assert waits.retry_after({"retry-after-ms": "soon", "retry-after": "2"}, NOW) == 2.0
+    assert waits.retry_after({}, NOW) is None
+
+
+def test_only_exhausted_limits_count_and_the_longest_decides():
+    headers = {
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": "1s",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "6s",
+    }
+    assert waits.limit_reset(headers, NOW) == 6.0
+    assert waits.limit_reset({**headers, "x-ratelimit-remaining-tokens": "12"}, NOW) == 1.0
+    assert waits.limit_reset({"x-ratelimit-reset-tokens": "6s"}, NOW) is None
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_a_wait_from_zero_to_a_day_or_nothing(text: str):
+    wait = waits.seconds(text, NOW)
+    assert wait is None or 0.0 <= wait <= waits.LONGEST_WAIT_S
+
+
+@given(st.floats(0, 80_000))
+def test_every_number_of_seconds_reads_as_itself(seconds: float):
+    assert waits.seconds(f"{seconds:.3f}", NOW) == pytest.approx(seconds, abs=0.001)
+    assert waits.seconds(f"{seconds:.3f}s", NOW) == pytest.approx(seconds, abs=0.001)
+
+
+@given(st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_every_duration_reads_as_its_sum(hours: int, minutes: int, seconds: int):
+    assert waits.seconds(f"{hours}h{minutes}m{seconds}s", NOW) == hours * 3600 + minutes * 60 + seconds
+
+
+@given(st.integers(0, 80_000))
+def test_every_date_ahead_is_the_time_until_then(ahead: int):
+    moment = datetime.fromtimestamp(NOW + ahead, UTC)
+    assert waits.seconds(format_datetime(moment, usegmt=True), NOW) == ahead
+    assert waits.seconds(moment.strftime("%A, %d-%b-%y %H:%M:%S GMT"), NOW) == ahead
+    assert waits.seconds(moment.strftime("%a %b %d %H:%M:%S %Y"), NOW) == ahead
+    assert waits.seconds(moment.isoformat(), NOW) == ahead
