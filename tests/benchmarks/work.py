@@ -57,7 +57,7 @@ def write_items(path: Path, count: int, words: int = 40) -> Path:
     return path
 
 
-def job(source: Path, url: str, results: Path, *, extra: dict[str, Any], **further: Any) -> Job:
+def job(source: Path, url: str, results: Path | str, *, extra: dict[str, Any], **further: Any) -> Job:
     """Return a job over ``source``; ``extra`` are fields of the connection."""
     settings = {
         "output_type": SCHEMA,
