@@ -139,7 +139,7 @@ def _caller(job: Job, slots: int, redactor: Redactor) -> Caller:
     connection = job.connection
     open_for = job.transport or functools.partial(
         open_transport,
-        verify=connection.ca_file or True,
+        ca_file=connection.ca_file,
         proxy=connection.proxy.reveal() if connection.proxy else None,
     )
     return Caller(

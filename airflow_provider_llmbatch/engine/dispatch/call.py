@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import resource
+import ssl
 from collections.abc import AsyncIterable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -88,23 +89,23 @@ class PooledTransport(AiohttpTransport):
 def open_transport(
     connections: int,
     *,
-    verify: bool | str = True,
+    ca_file: str | None = None,
     proxy: str | None = None,
 ) -> PooledTransport:
     """
     Make a transport for the current event loop.
 
     :param connections: size of the pool; never smaller than the number of slots.
-    :param verify: False, or the path of a CA file.
+    :param ca_file: certificates to trust instead of the usual ones, in PEM format.
     :param proxy: URL of an HTTP proxy.
     """
-    context = httpx.create_ssl_context(verify=verify)
+    context = ssl.create_default_context(cafile=ca_file) if ca_file else httpx.create_ssl_context()
 
     def session() -> aiohttp.ClientSession:
         connector = _Connector(limit=connections, ssl=context, keepalive_timeout=30.0)
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
-    return PooledTransport(verify=verify, client=session, proxy=httpx.Proxy(proxy) if proxy else None)
+    return PooledTransport(verify=context, client=session, proxy=httpx.Proxy(proxy) if proxy else None)
 
 
 def most_connections() -> int:
@@ -203,9 +204,12 @@ class Caller:
         )
 
     def _failure(self, error: Exception, left: bool) -> Failure:
-        cause = error.__cause__ or error
+        # What httpx says about aiohttp's errors is not always what they mean.
+        cause = error.__cause__ if isinstance(error, httpx.HTTPError) and error.__cause__ else error
         message = self._redactor.text(f"{type(cause).__name__}: {cause}")[:300]
         if not left:
+            if isinstance(cause, TimeoutError):
+                message = f"No connection in time ({type(cause).__name__})."
             out_of_files = getattr(getattr(cause, "os_error", None), "errno", None) in _OUT_OF_FILES
             return Failure(kind="connect", message=message, code="EMFILE" if out_of_files else None)
         if isinstance(error, httpx.DecodingError):
