@@ -1,0 +1,163 @@
+"""Many workers, one set of limits: judged by the arrival log of the service. Windows are six seconds."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from airflow_provider_llmbatch.simulator.arrivals import (
+    Arrival,
+    doubles,
+    max_in_window,
+    read_arrivals,
+    use_of_limit,
+)
+from airflow_provider_llmbatch.simulator.server import running as simulator
+from airflow_provider_llmbatch.simulator.settings import SimulatorSettings
+from tests.services import workers
+from tests.services.redis_server import Server, running
+
+WINDOW_S = 6.0
+RPM, TPM = 240, 24_000
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path / "redis", "--appendonly", "yes", "--appendfsync", "always") as server:
+        yield server
+
+
+def settings(**changes: object) -> SimulatorSettings:
+    usual: dict[str, object] = {
+        "rpm": RPM,
+        "tpm": TPM,
+        "window_s": WINDOW_S,
+        "latency_s": 0.1,
+        "output_words": 10,
+    }
+    return SimulatorSettings(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+def extra(**changes: object) -> dict[str, object]:
+    usual = {
+        "requests_per_minute": RPM,
+        "tokens_per_minute": TPM,
+        "window_s": WINDOW_S,
+        "arrival_slack": 0.25,
+        "burst_seconds": 0.5,
+        "max_in_flight": 100,
+        "prices": {"sim-small": {"input": "1", "output": "4"}},
+    }
+    return {**usual, **changes}
+
+
+def arrivals(url: str) -> list[Arrival]:
+    return read_arrivals(httpx.get(url.removesuffix("/v1") + "/_sim/arrivals").json())
+
+
+def start(number: int, url: str, state: str, results: Path, **further: object):
+    return workers.start(
+        **{
+            "name": f"worker{number}",
+            "url": url,
+            "state": state,
+            "results": str(results / str(number)),
+            "items": 60,
+            "extra": extra(),
+            **further,
+        }
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", ["reserved", "used"])
+def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly(
+    redis: Server, tmp_path: Path, counts: str
+):
+    mixed = [5, 20, 120, 400]
+    with simulator(settings(counts=counts)) as url:
+        started = [
+            start(n, url, redis.url, tmp_path, items=25, sizes=mixed, extra=extra(counts=counts))
+            for n in range(16)
+        ]
+        found = [workers.manifest(worker) for worker in started]
+        seen = arrivals(url)
+    taken = [(a.time, a.tokens) for a in seen if a.admitted]
+    requests = [(a.time, 1) for a in seen if a.admitted]
+    assert sum(f["counts"]["ok"] for f in found) == 16 * 25
+    assert [a.status for a in seen if a.status != 200] == []
+    assert max_in_window(requests, WINDOW_S) <= RPM
+    assert max_in_window(taken, WINDOW_S) <= TPM
+    assert sum(f["limits"].get("late_arrivals", 0) for f in found) == 0
+    assert max(use_of_limit(requests, WINDOW_S, RPM), use_of_limit(taken, WINDOW_S, TPM)) >= 0.93
+
+
+def test_a_worker_frozen_past_its_successors_start_gets_no_grant_any_more(redis: Server, tmp_path: Path):
+    with simulator(settings(latency_s=0.5)) as url:
+        old = start(0, url, redis.url, tmp_path, items=80)
+        _until(lambda: len(arrivals(url)) > 15)
+        old.send_signal(signal.SIGSTOP)
+        in_flight = len(arrivals(url))
+        new = start(0, url, redis.url, tmp_path, items=80)
+        found = workers.manifest(new)
+        old.send_signal(signal.SIGCONT)
+        old.communicate(timeout=60)
+        seen = arrivals(url)
+    assert found["counts"] == {"ok": 80}
+    assert old.returncode != 0, "the old try must not take itself for the current one"
+    again = sum(times - 1 for times in doubles(seen).values())
+    assert again <= in_flight, "only what was in flight at the freeze is asked twice"
+    assert again <= found["possible_double_paid"], "and it is counted"
+
+
+def test_an_unreachable_store_pauses_everything_and_loses_nothing(redis: Server, tmp_path: Path):
+    with simulator(settings()) as url:
+        worker = start(0, url, redis.url, tmp_path, items=200)
+        _until(lambda: len(arrivals(url)) > 30)
+        redis.kill()
+        time.sleep(1.0)
+        away = len(arrivals(url))
+        time.sleep(2.0)
+        assert len(arrivals(url)) == away, "calls left without the shared limits"
+        redis.start()
+        found = workers.manifest(worker)
+        seen = arrivals(url)
+    assert found["counts"] == {"ok": 200}
+    assert max_in_window([(a.time, 1) for a in seen], WINDOW_S) <= RPM
+    assert doubles(seen) == {}
+
+
+def test_a_budget_stops_all_workers_within_one_items_worst_case_of_the_cap(redis: Server, tmp_path: Path):
+    cap = 0.004
+    with simulator(settings()) as url:
+        started = [start(n, url, redis.url, tmp_path, budget_usd=cap) for n in range(1)]
+        found = [workers.manifest(worker) for worker in started]
+    spent = sum(float(f["cost"]["usd"]) for f in found)
+    worst = (80 * 1 + 60 * 4) / 1e6
+    assert cap - worst <= spent <= cap
+    assert all(f["state"] == "stopped" and f["counts"]["unsent"] > 0 for f in found)
+
+
+def test_two_keys_of_two_accounts_have_limits_of_their_own_and_one_key_has_one(redis: Server, tmp_path: Path):
+    with simulator(settings(rpm=30)) as url:
+        limited = extra(requests_per_minute=30)
+        started = [
+            start(n, url, redis.url, tmp_path, items=25, extra=limited, key=key)
+            for n, key in enumerate(["sk-one-one", "sk-one-one", "sk-two-two"])
+        ]
+        found = [workers.manifest(worker) for worker in started]
+        seen = arrivals(url)
+    assert [f["counts"] for f in found] == [{"ok": 25}] * 3
+    assert [a for a in seen if not a.admitted] == []
+
+
+def _until(there, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,93 @@
+"""
+Worker processes that dispatch, each with its own items, over one shared state.
+
+``python -m tests.services.workers`` with a JSON object on standard input runs one and prints its manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(**wanted: Any) -> subprocess.Popen[str]:
+    """
+    Start a worker.
+
+    :param wanted: ``state`` (a URL), ``url`` of the service, ``results``, ``name``, ``items``, ``extra`` of
+        the connection, and optionally ``sizes`` (words by item, in turn), ``key``, ``budget_usd``,
+        ``max_tokens``.
+    """
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "tests.services.workers"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps(wanted))
+    worker.stdin.close()
+    worker.stdin = None
+    return worker
+
+
+def manifest(worker: subprocess.Popen[str], timeout: float = 120.0) -> dict[str, Any]:
+    """Wait for a worker and return its manifest."""
+    out, _ = worker.communicate(timeout=timeout)
+    assert worker.returncode == 0, f"the worker ended with {worker.returncode}: {out}"
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
+    from airflow_provider_llmbatch.engine.connection import parse
+    from airflow_provider_llmbatch.engine.items import RunRef
+    from airflow_provider_llmbatch.engine.job import Job
+    from airflow_provider_llmbatch.engine.observe.log import LogObserver
+    from airflow_provider_llmbatch.engine.prompt import inline_prompt
+    from airflow_provider_llmbatch.engine.run import run, whole
+    from airflow_provider_llmbatch.engine.source import open_source
+    from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
+    from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+    from airflow_provider_llmbatch.engine.validate.schema import output_schema
+
+    sizes = wanted.get("sizes", [20])
+    rows = [
+        {"id": f"{wanted['name']}-{n}", "prompt": f"{wanted['name']} {n} " + "word " * sizes[n % len(sizes)]}
+        for n in range(wanted["items"])
+    ]
+    job = Job(
+        source=open_source(rows),
+        prompt=inline_prompt("Answer briefly.", None),
+        connection=parse(
+            "sim", host=wanted["url"], password=wanted.get("key", "sk-test"), extra=wanted["extra"]
+        ),
+        model="sim-small",
+        schema=output_schema(None),
+        result_path=wanted["results"],
+        run=RunRef(dag="d", run=wanted.get("run", "r"), task=wanted["name"]),
+        params={"max_tokens": wanted.get("max_tokens", 60)},
+        budget_usd=wanted.get("budget_usd"),
+    )
+    url = wanted["state"]
+    state = (
+        SqliteState(url.removeprefix("sqlite://")) if url.startswith("sqlite") else RedisState(connect(url))
+    )
+    try:
+        log = LogObserver(logging.getLogger(wanted["name"]), wanted["items"], interval_s=2.0)
+        return (await run(job, whole(job), state=state, observe=log, note=logging.info)).to_json()
+    finally:
+        await state.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    print(json.dumps(asyncio.run(_run(json.load(sys.stdin)))), flush=True)
