@@ -41,7 +41,7 @@ class AtOnce(httpx.AsyncBaseTransport):
 
 def measure(*, quick: bool = False) -> dict[str, Any]:
     """Return by how much the peak of resident memory grows, in MiB, and the pace without a network."""
-    few, many = (2_000, 20_000) if quick else (FEW, MANY)
+    few, many = (1_000, 6_000) if quick else (FEW, MANY)
     small, large = _peak(few), _peak(many)
     return {
         "memory_growth_mb": round(large["peak_mb"] - small["peak_mb"], 1),

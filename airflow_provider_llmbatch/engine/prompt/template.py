@@ -56,7 +56,15 @@ _SANDBOX = _Sandbox(undefined=StrictUndefined, autoescape=False, finalize=_not_n
 
 @functools.lru_cache(maxsize=64)
 def _compiled(text: str) -> Template:
-    return _SANDBOX.from_string(text)
+    template = _SANDBOX.from_string(text)
+    # jinja makes a chain of two mappings, which takes long to walk, and it is walked for every item
+    template.globals = dict(template.globals)
+    return template
+
+
+@functools.lru_cache(maxsize=64)
+def _constant(text: str) -> str:
+    return "".join(_compiled(text).generate())
 
 
 def syntax_problem(text: str) -> str | None:
@@ -76,6 +84,9 @@ def fill(text: str, values: Mapping[str, Any]) -> str:
     :raises TooLarge: when the text grows beyond all use.
     :raises Exception: whatever else the template does with the values.
     """
+    if "{" not in text:
+        # nothing to fill in, as in most system messages
+        return _constant(text)
     pieces = []
     size = 0
     for piece in _compiled(text).generate(values):
