@@ -118,7 +118,8 @@ def rows_or_path(value: Any) -> str | Sequence[Mapping[str, Any]] | None:
         raise ConfigurationError(
             f"source is {type(value).__name__} {str(value)[:60]}; give a path or URL, or a list of rows."
         )
-    return value or None
+    rows: Sequence[Mapping[str, Any]] = value
+    return rows or None
 
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:

@@ -232,7 +232,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
                 return self._bridge.run(main)
         except asyncio.CancelledError as error:
             raise StoppedError(
-                f"The task was told to end. What was answered is kept in {job.result_path}; clear the task to "
-                "go on.",
+                f"The task was told to end. What was answered is kept in {job.result_path}; a retry, or "
+                "clearing the task, goes on from there.",
                 retryable=True,
             ) from error

@@ -13,6 +13,7 @@ from airflow_provider_llmbatch.errors import (
     StaleFenceError,
     StoppedError,
 )
+from airflow_provider_llmbatch.operators.failed import failed_rows
 
 if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.summary import Manifest
@@ -58,12 +59,20 @@ def judge(manifest: Manifest, max_failed: float) -> None:
     failed = manifest.items - manifest.good - manifest.counts.get(Outcome.SKIPPED, 0)
     if failed <= manifest.items * max_failed:
         return
-    commonest = manifest.commonest_error.rstrip(".") or "not known"
     message = (
         f"{failed} of {manifest.items} items failed, more than max_failed={max_failed:g} allows: {told}. "
-        f"Commonest: {commonest}. Results are kept in {manifest.result_path}."
+        f"{_example(manifest)}Results are kept in {manifest.result_path}."
     )
     again = sum(n for outcome, n in manifest.counts.items() if not outcome.is_final)
     if again:
         raise EndpointError(f"{message} A retry sends {again} of them again.")
     raise InputError(f"{message} A retry would change nothing; look at the rows, or raise max_failed.")
+
+
+def _example(manifest: Manifest) -> str:
+    """Say what most failed calls had in common, and how the first failed item ended."""
+    words = f"Most failed calls: {manifest.commonest_error.rstrip('.')}. " if manifest.commonest_error else ""
+    row = next(failed_rows([manifest]), None)
+    if row is None or row.error is None:
+        return words
+    return f"{words}The first: item {row.id!r} (number {row.index}) ended {row.outcome}: {row.error.message} "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_llmbatch.operators import arguments
 from airflow_provider_llmbatch.operators.batch import read_plan
+from airflow_provider_llmbatch.operators.failed import failed_rows
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
 from airflow_provider_llmbatch.operators.places import REPORT_FILE
@@ -16,8 +17,7 @@ from airflow_provider_llmbatch.operators.places import REPORT_FILE
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_llmbatch.engine.items import Result
-    from airflow_provider_llmbatch.engine.summary import Manifest, Plan
+    from airflow_provider_llmbatch.engine.summary import Plan
 
 MARKDOWN_FILE = "report.md"
 
@@ -65,7 +65,7 @@ class LLMBatchReportOperator(BaseOperator):
 
         push_report_link(context)
         manifests = arguments.manifests_of("manifests", self.manifests)
-        report = merge(manifests, plan=self._plan(), results=_failed(manifests), title=str(self.title))
+        report = merge(manifests, plan=self._plan(), results=failed_rows(manifests), title=str(self.title))
         settings = load_settings()
         folder = open_folder(arguments.result_location(self.result_path, context, settings, apart=True))
         own = open_folder(arguments.own_folder(context, settings, apart=True))
@@ -89,14 +89,3 @@ class LLMBatchReportOperator(BaseOperator):
         if not self.plan:
             return None
         return read_plan(self.plan[0] if not isinstance(self.plan, Mapping) else self.plan)
-
-
-def _failed(manifests: Sequence[Manifest]) -> Iterator[Result]:
-    """Yield the failed rows of all folders, as long as somebody reads them."""
-    from airflow_provider_llmbatch.engine.items import Outcome
-    from airflow_provider_llmbatch.engine.results.folder import open_folder
-    from airflow_provider_llmbatch.engine.results.read import results
-
-    bad = [outcome for outcome in Outcome if not outcome.is_good]
-    for path in dict.fromkeys(manifest.result_path for manifest in manifests):
-        yield from results(open_folder(path), keep=bad)
