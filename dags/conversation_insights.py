@@ -74,6 +74,7 @@ with DAG(
         ),
         "model": Param("gpt-4o-mini", type="string", title="Model"),
         "budget_usd": Param(5.0, type="number", exclusiveMinimum=0, title="Budget in US dollars"),
+        "plan_only": Param(False, type="boolean", title="Only draw the plan, send nothing"),
         "sample": Param(None, type=["null", "integer"], minimum=1, title="Only the first N items"),
         "max_failed": Param(
             0.1, type="number", minimum=0, maximum=1, title="Share that may fail", description="From 0 to 1."
@@ -86,6 +87,7 @@ with DAG(
         task_id="split",
         source="{{ params.source }}",
         sample="{{ params.sample }}",
+        plan_only="{{ params.plan_only }}",
         token_budget=40_000,
         max_chunks=4,
         **asked,

@@ -99,6 +99,18 @@ def dollars(name: str, value: Any) -> Decimal | None:
     return amount
 
 
+def yes_or_no(name: str, value: Any) -> bool:
+    """
+    Read a yes or no, also as a template writes it.
+
+    :raises ConfigurationError: when it is neither.
+    """
+    word = str(value).strip().lower()
+    if word not in ("true", "false", "none", ""):
+        raise ConfigurationError(f"{name} is {value!r}; set it to True or False.")
+    return word == "true"
+
+
 def optional_text(value: Any) -> str | None:
     """Read a text that may be left out."""
     return None if _is_nothing(value) else str(value)
@@ -111,7 +123,7 @@ def rows_or_path(value: Any) -> str | Sequence[Mapping[str, Any]] | None:
     :raises ConfigurationError: when it is neither.
     """
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return str(os.fspath(value))
     if isinstance(value, str) or value is None:
         return optional_text(value)
     if not isinstance(value, Sequence) or isinstance(value, bytes):
@@ -163,6 +175,13 @@ def run_ref(context: Context) -> RunRef:
         map_index=-1 if instance.map_index is None else instance.map_index,
         try_number=instance.try_number,
     )
+
+
+def occasion(context: Context) -> str:
+    """Return what a task instance keeps over its retries, and no longer has once somebody clears it."""
+    ref = run_ref(context)
+    # Clearing raises max_tries above the tries so far.
+    return "/".join([ref.dag, ref.run, ref.task, str(ref.map_index), str(context["ti"].max_tries)])
 
 
 def dag_folder(context: Context) -> Path:

@@ -46,6 +46,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
     :param model_params: as for the dispatch task; ``max_tokens`` decides what is reserved.
     :param sample: only the first so many items.
     :param max_failed: share of the rows, from 0 to 1, that may be broken.
+    :param plan_only: draw the plan and hand out no chunks, so that mapped tasks after it are skipped.
     :param result_path: folder of the plan; one per task and run when left out.
     :param sql: instead of a source: a SELECT with an ORDER BY. Its rows are stored beside the plan, so that
         all chunks see the same ones; columns mean what they mean in CSV.
@@ -64,6 +65,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         "model_params",
         "sample",
         "max_failed",
+        "plan_only",
         "result_path",
         "sql",
         "sql_conn_id",
@@ -85,6 +87,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         model_params: Mapping[str, Any] | None = None,
         sample: int | str | None = None,
         max_failed: float | str = MAX_FAILED,
+        plan_only: bool | str = False,
         result_path: str | None = None,
         sql: str | None = None,
         sql_conn_id: str | None = None,
@@ -103,6 +106,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         self.model_params = model_params
         self.sample = sample
         self.max_failed = max_failed
+        self.plan_only = plan_only
         self.result_path = result_path
         self.sql = sql
         self.sql_conn_id = sql_conn_id
@@ -114,13 +118,14 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
             return self._split(context)
 
     def _split(self, context: Context) -> list[dict[str, Any]]:
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.engine.locations import is_local
         from airflow_provider_llmbatch.engine.run import plan
+        from airflow_provider_llmbatch.operators.storage import open_folder
         from airflow_provider_llmbatch.settings import load_settings
 
         settings = load_settings()
         path = arguments.result_location(self.result_path, context, settings, apart=True)
-        if "://" not in path:
+        if is_local(path):
             surroundings.refuse_other_hosts(settings, f"The plan's path {path}")
         folder = open_folder(path)
         job = job_of(
@@ -144,7 +149,11 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
             note=self.log.info,
         )
         self._tell(job, drawn)
-        return write_plan(folder, drawn)
+        chunks = write_plan(folder, drawn)
+        if arguments.yes_or_no("plan_only", self.plan_only):
+            self.log.info("plan_only is set, so nothing is dispatched. The plan: %s", chunks[0]["plan"])
+            return []
+        return chunks
 
     def _source(self, folder: Folder) -> str:
         """Return where the items lie; rows of XCom or a database are stored, so that all chunks find them."""
