@@ -22,8 +22,10 @@ asset whose URI is where the results are.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow_provider_llmbatch.engine.items import Cost
 
@@ -47,7 +49,8 @@ def tell_outlets(task: BaseOperator, context: Context, uri: str, extra: Mapping[
         return
     for outlet in task.outlets:
         if isinstance(outlet, AssetAlias):
-            place = uri if "://" in uri else f"file://{uri}"
+            # A URI of an asset is ASCII without spaces; what is paid must not fail for the name of a folder.
+            place = quote(uri if "://" in uri else f"file://{uri}", safe=string.punctuation)
             events[outlet].add(Asset(name=place, uri=place), extra=dict(extra))
         elif isinstance(outlet, Asset):
             events[outlet].extra.update(extra)
