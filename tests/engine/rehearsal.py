@@ -106,7 +106,7 @@ def job(source: Sequence[Mapping[str, Any]] | str, url: str, folder: Path, **tol
     extra = {"arrival_slack": 0.2, **told.pop("extra", {})}
     schema = output_schema(told.pop("output_type", None))
     prompt = inline_prompt("Be brief.", told.pop("user", "Say something about {{ text }}."))
-    usual = {"params": {"max_tokens": 20}, "max_failed": 1.0}
+    usual = {"params": {"max_tokens": 300}, "max_failed": 1.0}
     return Job(
         source=open_source(source),
         prompt=prompt,
