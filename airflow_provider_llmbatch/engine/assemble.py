@@ -16,6 +16,7 @@ from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.pursue import Pursuer
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
+from airflow_provider_llmbatch.engine.dispatch.reuse import Reuse
 from airflow_provider_llmbatch.engine.dispatch.slots import Slots
 from airflow_provider_llmbatch.engine.dispatch.wire import chat
 from airflow_provider_llmbatch.engine.job import Job, Tools
@@ -41,6 +42,7 @@ async def assemble(
     state: State,
     limits: Scope,
     observe: Observer,
+    reuse: Reuse | None = None,
 ) -> AsyncIterator[tuple[Dispatcher, Pursuer, Limiter]]:
     """Yield a dispatcher that is ready to run, who brings its items to their ends, and their limiter."""
     most = min(limits.max_in_flight, job.connection.concurrency or limits.max_in_flight, most_connections())
@@ -59,6 +61,7 @@ async def assemble(
                 run=job.run,
                 observe=observe,
                 clocks=job.clocks,
+                reuse=reuse,
             )
             pursuer = _pursuer(job, kit, attempts, limits, slots, pace, dispatcher, limiter, observe)
             beat = Beat(
@@ -126,6 +129,7 @@ def _attempts(
         store=store,
         price=kit.prices.cost,
         count=kit.counter.count,
+        count_messages=kit.counter.count_messages,
         learn=kit.learn,
         redactor=redactor,
         endpoint=_endpoint(job),

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from airflow_provider_llmbatch.engine.dispatch.call import Answer, Caller, Target
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Granted, Limiter
-from airflow_provider_llmbatch.engine.dispatch.ports import CountTokens, Learn, Price, Store, Wire
+from airflow_provider_llmbatch.engine.dispatch.ports import (
+    CountMessages,
+    CountTokens,
+    Learn,
+    Price,
+    Store,
+    Wire,
+)
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
 from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 from airflow_provider_llmbatch.engine.items import Cost, Message, Usage
@@ -28,8 +35,6 @@ from airflow_provider_llmbatch.engine.state.protocols import Need, Settlement
 MICRO = 1_000_000
 #: Share of the arrival slack that may be gone before the write; the rest is for the way to the service.
 SLACK_BEFORE_WRITE = 0.5
-#: Tokens that the chat format adds around a message.
-MESSAGE_TOKENS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,7 @@ class Attempts:
     :param store: takes the ledger's lines.
     :param price: money of a usage.
     :param count: tokens of a text, for replies that do not say.
+    :param count_messages: tokens of a conversation.
     :param learn: is told what a request was counted at, and what its reply used.
     :param redactor: takes secrets out of decoded texts.
     :param endpoint: where calls go.
@@ -84,6 +90,7 @@ class Attempts:
         store: Store,
         price: Price,
         count: CountTokens,
+        count_messages: CountMessages,
         learn: Learn,
         redactor: Redactor,
         endpoint: Endpoint,
@@ -97,6 +104,7 @@ class Attempts:
         self._store = store
         self._price = price
         self._count = count
+        self._count_messages = count_messages
         self._learn = learn
         self._redactor = redactor
         self._slack_s = slack_s
@@ -108,8 +116,7 @@ class Attempts:
 
     def more_tokens(self, before: Sequence[Message], after: Sequence[Message]) -> int:
         """Return the input tokens that a longer conversation adds."""
-        added = after[len(before) :]
-        return sum(MESSAGE_TOKENS + self._count(str(message["content"])) for message in added)
+        return self._count_messages(after) - self._count_messages(before)
 
     async def once(self, course: Course, *, until: float) -> Tried:
         """

@@ -67,6 +67,7 @@ class Store(Protocol):
 Check = Callable[[str | None], Checked]
 Price = Callable[[str, Usage], Cost]
 CountTokens = Callable[[str], int]
+CountMessages = Callable[[Sequence[Message]], int]
 #: Takes the counted prompt tokens of a request and the usage of its reply.
 Learn = Callable[[int, Usage], None]
 #: Takes an item's messages, the reply that failed and what is wrong with it.
