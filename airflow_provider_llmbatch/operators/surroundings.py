@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from airflow_provider_llmbatch.errors import ConfigurationError
@@ -13,6 +16,10 @@ if TYPE_CHECKING:
 
 #: Executors whose tasks all run on the scheduler's host.
 _LOCAL = ("LocalExecutor", "SequentialExecutor")
+#: What separates executors, and what stands before the name of one: module, alias, team.
+_BETWEEN, _BEFORE = re.compile(r"[,;]"), re.compile(r".*[.:=]")
+#: Pods of the Kubernetes executor are told of another executor, so that they can run one task by themselves.
+_POD = "AIRFLOW_IS_K8S_EXECUTOR_POD"
 
 
 def open_state(settings: Settings) -> State:
@@ -47,13 +54,20 @@ def refuse_other_hosts(settings: Settings, what: str) -> None:
     """
     if settings.single_host or settings.shared_filesystem:
         return
-    from airflow.sdk import conf
-
-    executors = [name.rpartition(".")[2].rpartition(":")[2] for name in conf.getlist("core", "executor")]
-    remote = [name for name in executors if name not in _LOCAL]
+    remote = [name for name in _executors() if name not in _LOCAL]
     if remote:
         raise ConfigurationError(
             f"{what} serves one host, but the executor is {', '.join(remote)}. Set [llmbatch] state_url and "
             "results_path to stores that all workers reach, or say single_host (all workers on one machine) "
             "or shared_filesystem (the paths lie on a disk that all share)."
         )
+
+
+def _executors() -> Iterator[str]:
+    """Yield the class names of the executors that tasks may run on."""
+    from airflow.sdk import conf
+
+    if os.environ.get(_POD):
+        yield "KubernetesExecutor"
+    for name in _BETWEEN.split(conf.get("core", "executor")):
+        yield _BEFORE.sub("", name.strip())

@@ -50,6 +50,7 @@ class TaskInstance:
     task_id: str
     map_index: int = -1
     try_number: int = 1
+    max_tries: int = 1
     xcoms: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:

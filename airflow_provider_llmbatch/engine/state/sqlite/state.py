@@ -49,7 +49,7 @@ class SqliteState:
     Every call runs on one thread of its own, so the event loop never waits for the disk.
 
     :param path: the file, or ``":memory:"`` for a state that nobody shares.
-    :param host: name of this host; a file that another host made is refused.
+    :param host: name of this host; a file that another host made is refused. ``""`` takes any file.
     :param now: the state's clock, Unix seconds.
     :param new_id: makes the id of a grant.
     :raises ConfigurationError: when the file belongs to another host.
@@ -134,7 +134,7 @@ class SqliteState:
                 f"Cannot open the state file {self._path}: {error}. "
                 "Make its folder writable or set [llmbatch] state_url."
             ) from error
-        if owner != host:
+        if host and owner not in ("", host):
             raise ConfigurationError(
                 f"The state file {self._path} was made on host {owner!r}, this is {host!r}. SQLite state "
                 "serves one host: set [llmbatch] state_url to a shared store, or single_host if both names "
