@@ -161,7 +161,10 @@ def _account(url: str, items: int, failed: int, seconds: float, took: Sequence[f
 def _spread(costs: Costs, planned: Costs) -> dict[str, Any]:
     """Return how far the cost of the batches lies from their plan, in per cent."""
     off = [100 * (costs[number] / planned[number] - 1) for number in planned]
-    return {"cost_off_plan_percent": [round(min(off), 2), round(max(off), 2)]}
+    return {
+        "cost_off_plan_percent": [round(min(off), 2), round(max(off), 2)],
+        "cost_off_plan_most_percent": round(max(map(abs, off)), 2),
+    }
 
 
 def _usd(tokens: Iterable[Sequence[int]]) -> float:
