@@ -174,3 +174,12 @@ def test_a_cut_reply_that_the_budget_does_not_let_grow_stays_and_is_truncated(st
 def test_a_task_without_retries_is_warned_of_a_kill(stage, capsys):
     stage.run(stage.dispatch(source=stage.items(1), retries=0))
     assert "retries is 0: a killed worker ends this task" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("reuse", "arrivals"), [("True", 3), (True, 3), (False, 6)])
+def test_a_question_that_another_task_has_paid_for_is_answered_from_its_rows(stage, reuse, arrivals):
+    texts = [{"prompt": f"question {n}"} for n in range(3)]
+    first = stage.run(stage.dispatch(task_id="a", source=texts, reuse=reuse))
+    second = stage.run(stage.dispatch(task_id="b", source=texts, reuse=reuse))
+    assert (first["counts"], second["counts"]) == ({"ok": 3}, {"ok": 3})
+    assert len(stage.service.arrivals()) == arrivals
