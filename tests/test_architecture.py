@@ -18,7 +18,7 @@ FILES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
 #: The packages of the engine are its steps, but for these, which every step may use: what a connection says,
 #: the contract of the shared state, and the events.
-SHARED = ("connection", "state.protocols", "observe")
+SHARED = ("connection", "state.protocols", "state.claims", "observe")
 #: Where a library may be imported at all.
 HOMES = {
     "aiohttp": ("engine.dispatch.call", "simulator"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Literal
 
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
@@ -76,7 +77,13 @@ class Account:
         self._observe.on(event)
 
     def close(
-        self, where: Where, limiter: Limiter, count_drift: float, stopped: LLMBatchError | None
+        self,
+        where: Where,
+        limiter: Limiter,
+        count_drift: float,
+        stopped: LLMBatchError | None,
+        *,
+        saved_usd: Decimal,
     ) -> Manifest:
         """
         Return the manifest.
@@ -85,6 +92,7 @@ class Account:
         :param limiter: knows what was granted.
         :param count_drift: prompt tokens that the service counted, over those that we did.
         :param stopped: why the run stopped before its end.
+        :param saved_usd: what answers that others had paid for have cost them.
         """
         job, store, now = self._job, self._store, self._job.clocks.wall()
         self._tell_end("complete" if stopped is None else "stopped", str(stopped or ""))
@@ -96,6 +104,7 @@ class Account:
             resumed=self._resumed,
             usage=store.totals.usage,
             cost=store.totals.cost,
+            saved_usd=saved_usd,
             limits=_taken(limiter, self._limits, now - self._started_at),
             latency_ms=self._latency.summary(),
             possible_double_paid=store.possible_double_paid,

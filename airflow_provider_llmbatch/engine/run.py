@@ -17,8 +17,9 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from decimal import Decimal
 
 from airflow_provider_llmbatch.engine import manifests
 from airflow_provider_llmbatch.engine.account import Account
@@ -35,9 +36,11 @@ from airflow_provider_llmbatch.engine.results import resume
 from airflow_provider_llmbatch.engine.results.answers import Answers
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.results.store import ResultStore, open_store
+from airflow_provider_llmbatch.engine.reusing import reuse_of
 from airflow_provider_llmbatch.engine.source import Row
 from airflow_provider_llmbatch.engine.split import Strategy, estimate
 from airflow_provider_llmbatch.engine.split import plan as split
+from airflow_provider_llmbatch.engine.state.claims import Claims
 from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import State
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
@@ -99,12 +102,21 @@ def whole(job: Job) -> Chunk:
     return Chunk(number=0, start=0, stop=count, offset=0, sha=sha)
 
 
-async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer, note: Note) -> Manifest:
+async def run(
+    job: Job,
+    chunk: Chunk,
+    *,
+    state: State,
+    observe: events.Observer,
+    note: Note,
+    claims: Claims | None = None,
+) -> Manifest:
     """
     Dispatch a chunk, or what earlier tries have left of it, and return the account.
 
     :param chunk: from :func:`plan` or :func:`whole`.
     :param state: limits, fences and progress.
+    :param claims: who asks which question; None asks every one, whoever else has.
     :raises ConfigurationError: for a budget without a price, or results of another host.
     :raises InputError: when the source changed, or the results there answer another input.
     :raises StoreError: when results or state cannot be trusted; what was paid is stored.
@@ -129,15 +141,19 @@ async def run(job: Job, chunk: Chunk, *, state: State, observe: events.Observer,
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
     account = Account(job, chunk, store, limits, events.Fanout([observe, progress]))
-    async with progress.kept():
+    reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence)
+    async with progress.kept(), reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
-                assembled = assemble(job, kit, store, state, limits, account)
+                assembled = assemble(job, kit, store, state, limits, account, reuse)
                 async with assembled as (dispatcher, pursuer, limiter):
                     await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
             if isinstance(dispatcher.stopped, StoreError):
                 raise dispatcher.stopped
-            manifest = account.close(store.compact(), limiter, kit.drift.ratio, dispatcher.stopped)
+            saved_usd = reuse.saved_usd if reuse else Decimal(0)
+            manifest = account.close(
+                store.compact(), limiter, kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
+            )
     manifests.store(folder, manifest)
     return manifest
 

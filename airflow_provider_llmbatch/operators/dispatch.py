@@ -61,6 +61,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
     :param fail_fast: stop when the first so many finished items all failed in one way; 0 never does.
     :param max_wait: seconds an item may wait for limits and retries; ``[llmbatch] max_wait`` when left out.
+    :param reuse: pay for each question once: wait for, and take, the answer of any other task that asks or
+        has asked the same of the same service.
     :param on_existing: what to do with results that are there: ``resume``, ``restart`` (pay again), ``fail``.
     """
 
@@ -78,6 +80,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         "max_failed",
         "fail_fast",
         "max_wait",
+        "reuse",
         "on_existing",
     )
     operator_extra_links = (LLMBatchReportLink(),)
@@ -100,6 +103,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         max_failed: float | str = MAX_FAILED,
         fail_fast: int | str = FAIL_FAST,
         max_wait: float | str | None = None,
+        reuse: bool | str = False,
         on_existing: Literal["resume", "restart", "fail"] = "resume",
         **kwargs: Any,
     ) -> None:
@@ -118,6 +122,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         self.max_failed = max_failed
         self.fail_fast = fail_fast
         self.max_wait = max_wait
+        self.reuse = reuse
         self.on_existing = on_existing
         self._bridge: Bridge[Manifest] | None = None
 
@@ -156,7 +161,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
     def _leave_note(self, context: Context, settings: Settings, job: Job) -> None:
         """Tell the console where the results are; it is no reason to fail when that cannot be done."""
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.operators.storage import open_folder
 
         note = Note(result_path=open_folder(job.result_path).uri, chunk=self.chunk)
         place = arguments.own_folder(context, settings, apart=not self.chunk)
@@ -187,9 +192,10 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
     def _job(self, context: Context, settings: Settings, source: str | Sequence[Mapping[str, Any]]) -> Job:
         from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
+        from airflow_provider_llmbatch.engine.locations import is_local
 
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
-        if "://" not in result_path:
+        if is_local(result_path):
             surroundings.refuse_other_hosts(settings, f"The result path {result_path}")
         wait = arguments.optional_text(self.max_wait) or settings.max_wait
         return job_of(
@@ -206,6 +212,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             max_failed=self.max_failed,
             budget_usd=arguments.dollars("budget_usd", self.budget_usd),
             on_existing=arguments.choice("on_existing", self.on_existing, _ON_EXISTING),
+            occasion=arguments.occasion(context),
             policy=Policy(
                 max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
                 max_wait_s=arguments.seconds("max_wait", wait),
@@ -221,11 +228,13 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
         async def main() -> Manifest:
             state = surroundings.open_state(settings)
+            claims = surroundings.open_claims(state) if reuse else None
             try:
-                return await run(job, chunk, state=state, observe=observe, note=self.log.info)
+                return await run(job, chunk, state=state, observe=observe, note=self.log.info, claims=claims)
             finally:
                 await state.close()
 
+        reuse = arguments.yes_or_no("reuse", self.reuse)
         self._bridge = Bridge()
         try:
             with observing(job, chunk.items, settings, self.log) as observe:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from airflow_provider_llmbatch.engine.state.claims import Claims
     from airflow_provider_llmbatch.engine.state.protocols import State
     from airflow_provider_llmbatch.settings import Settings
 
@@ -39,6 +40,21 @@ def open_state(settings: Settings) -> State:
         return RedisState(connect(address))
     refuse_other_hosts(settings, "State in a SQLite file")
     return SqliteState("/" + rest.lstrip("/"), host="" if settings.single_host else host_of(settings))
+
+
+def open_claims(state: State) -> Claims:
+    """Return who asks which question, from the store that ``state`` is in."""
+    from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+    from airflow_provider_llmbatch.engine.state.sqlite.claims import SqliteClaims
+
+    if isinstance(state, SqliteState):
+        return SqliteClaims(state)
+    from airflow_provider_llmbatch.engine.state.redis import RedisState
+    from airflow_provider_llmbatch.engine.state.redis.claims import RedisClaims
+
+    if isinstance(state, RedisState):
+        return RedisClaims(state)
+    raise ConfigurationError(f"There are no claims in a {type(state).__name__}; leave reuse out.")
 
 
 def host_of(settings: Settings) -> str:

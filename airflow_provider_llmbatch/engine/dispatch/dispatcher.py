@@ -12,6 +12,7 @@ from airflow_provider_llmbatch.engine.dispatch.fail_fast import FailFast
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.ports import Store
 from airflow_provider_llmbatch.engine.dispatch.pursue import Pursuer
+from airflow_provider_llmbatch.engine.dispatch.reuse import Reuse
 from airflow_provider_llmbatch.engine.dispatch.slots import Slots
 from airflow_provider_llmbatch.engine.dispatch.work import Chain, Compose, Work, broken, not_sent, turns
 from airflow_provider_llmbatch.engine.items import BadItem, Item, Message, Request, Result, RunRef
@@ -35,6 +36,7 @@ class Dispatcher:
     :param run: where results are made.
     :param observe: gets the events.
     :param clocks: the process's clocks.
+    :param reuse: finds answers that others have paid for; None asks every question.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class Dispatcher:
         run: RunRef,
         observe: events.Observer,
         clocks: Clocks,
+        reuse: Reuse | None = None,
     ) -> None:
+        self._reuse = reuse
         self._limiter = limiter
         self._slots = slots
         self._store = store
@@ -91,6 +95,8 @@ class Dispatcher:
         if self.stopped is None:
             self.stopped = why
             self._pursuer.halt(why)
+            if self._reuse is not None:
+                self._reuse.stop()
             self._limiter.refuse_all(why)
             self._room.set()
 
@@ -121,7 +127,17 @@ class Dispatcher:
             await self._finish(request)
 
     async def _finish(self, request: Request) -> Result:
-        """Bring a request to its end, and store its row before its call is booked."""
+        """Find the answer somebody has paid for, or get one; store the row before its call is booked."""
+        if self._reuse is None:
+            return await self._paid(request)
+        found = await self._reuse.find(request)
+        if found is not None:
+            return self._put(found)
+        result = await self._paid(request)
+        await self._reuse.settle(request, result)
+        return result
+
+    async def _paid(self, request: Request) -> Result:
         course = Course(request=request, ready_at=self._clocks.now(), started_at=self._clocks.wall())
         result, book = await self._pursuer.bring_to_end(course)
         self._put(result)

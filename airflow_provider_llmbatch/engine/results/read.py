@@ -44,7 +44,7 @@ def _of_chunk(folder: Folder, chunk: int, kept: frozenset[Outcome] | None) -> It
     next_index: int | None = None
     for _ in range(resume.LOOKS):
         try:
-            where = _where(folder, chunk)
+            where = where_of(folder, chunk)
             for index, line in where.lines(folder, kept, start=next_index):
                 yield line
                 next_index = index + 1
@@ -55,7 +55,12 @@ def _of_chunk(folder: Folder, chunk: int, kept: frozenset[Outcome] | None) -> It
     raise StoreError(f"The results in {folder.uri} change faster than they can be read; try again.")
 
 
-def _where(folder: Folder, chunk: int) -> Where:
+def where_of(folder: Folder, chunk: int) -> Where:
+    """
+    Return where the rows of a chunk lie.
+
+    :raises FileNotFoundError: when there is no such chunk, or its parts were put together meanwhile.
+    """
     answers = read_answers(folder, chunk)
     if answers is None:
         raise FileNotFoundError(names.chunk_file(chunk))
