@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from airflow_provider_llmbatch.engine.items import Outcome, RunRef
 from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.run import run, whole
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from airflow_provider_llmbatch.simulator.arrivals import Arrival, max_in_window, use_of_limit
-from tests.engine.rehearsal import dispatched, job, rows, simulated, simulated_apart
+from tests.engine.rehearsal import Recorder, dispatched, job, rows, simulated, simulated_apart
 from tests.engine.slow_tls import slow_tls
 
 #: A minute at a tenth of its length, and its slack and burst with it.
@@ -208,6 +210,28 @@ async def test_connecting_may_take_longer_than_the_slack_and_no_window_is_over(t
     assert done.outcomes == {Outcome.OK: 130}
     assert max_in_window(requests_in(arrivals), WINDOW_S) <= 60
     assert len(arrivals) == done.manifest.limits["granted_requests"] == 130
+
+
+class Blocking(Recorder):
+    """A sink that holds the loop up now and then, as no sink should."""
+
+    def on(self, event: events.Event) -> None:
+        super().on(event)
+        if isinstance(event, events.ItemDone) and len(self.seen) % 20 == 0:
+            time.sleep(0.3)
+
+
+async def test_requests_that_left_late_are_known_and_no_window_is_over(tmp_path: Path):
+    told = {**SCALED, "requests_per_minute": 120, "arrival_slack": 0.2, "burst_seconds": 60.0}
+    with simulated(rpm=120, window_s=WINDOW_S, latency_s=0.05) as simulator:
+        state, work = SqliteState(":memory:"), job(rows(240), simulator.url, tmp_path, extra=told)
+        manifest = await run(work, whole(work), state=state, observe=Blocking(), note=print)
+        await state.close()
+        arrivals = simulator.arrivals()
+    assert manifest.counts == {Outcome.OK: 240}
+    assert manifest.limits["late_arrivals"] > 0
+    assert max_in_window(requests_in(arrivals), WINDOW_S) <= 120
+    assert {arrival.status for arrival in arrivals} == {200}
 
 
 async def test_what_a_run_waits_for_is_told_now_and_then(tmp_path: Path):
