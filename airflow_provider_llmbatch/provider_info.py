@@ -121,6 +121,11 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         _OPTIONAL_LIST,
         'Go before those above: [{"models": ["gpt-4o*"], "account": "team", "requests_per_minute": 500}].',
     ),
+    "budgets": _field(
+        "Budgets",
+        _OPTIONAL_LIST,
+        'Over all DAGs: [{"name": "team", "usd": 50, "per": "day"}]. usd or tokens, per run, day or month.',
+    ),
     "account": _field(
         "Account",
         _OPTIONAL_TEXT,

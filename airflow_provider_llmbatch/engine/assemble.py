@@ -134,7 +134,7 @@ def _attempts(
         redactor=redactor,
         endpoint=_endpoint(job),
         slack_s=job.limits.arrival_slack,
-        reserves_money=job.budget_usd is not None,
+        reserves_money=job.keeps_money,
         now=job.clocks.now,
     )
 

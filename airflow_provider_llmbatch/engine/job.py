@@ -49,6 +49,8 @@ class Job:
     prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     budget_usd: Decimal | None = None
+    #: 0 takes before 1 where both wait for the same limits
+    priority: int = 1
     on_existing: OnExisting = "resume"
     #: what all tries have in common until somebody clears the task; None when every run stands alone
     occasion: str | None = None
@@ -70,6 +72,11 @@ class Job:
     def budget_key(self) -> str:
         """Who shares the budget: all chunks of the task in this run."""
         return f"{self.run.dag}/{self.run.run}/{self.run.task}"
+
+    @property
+    def keeps_money(self) -> bool:
+        """Whether a budget in money is kept, so that each call reserves its worst case."""
+        return self.budget_usd is not None or any(b.usd is not None for b in self.connection.budgets)
 
     @property
     def limits(self) -> LimitRule:
@@ -109,10 +116,10 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
     connection = job.connection
     counter = TokenCounter.for_model(job.model, encoding=connection.encoding, on_unknown=on_note)
     prices = PriceTable({**connection.prices, **job.prices}, api_url=connection.base_url, now=job.clocks.wall)
-    if job.budget_usd is not None and prices.cost(job.model, Usage()).unpriced:
+    if _budget(job) and prices.cost(job.model, Usage()).unpriced:
         raise ConfigurationError(
-            f"budget_usd is {job.budget_usd}, but the price of model {job.model!r} is not known. "
-            "Add it to 'prices' in the connection or to [llmbatch] prices_path, or leave budget_usd out."
+            f"{_budget(job)}, but the price of model {job.model!r} is not known. Add it to 'prices' in the "
+            "connection or to [llmbatch] prices_path, or leave the budget out."
         )
     window = connection.context_window or prices.window(job.model)
     reserve = LearntReserve()
@@ -130,3 +137,11 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
     return Tools(
         counter=counter, prices=prices, reserve=reserve, composer=composer, drift=Drift(), window=window
     )
+
+
+def _budget(job: Job) -> str:
+    """Return, in words, the budget in money that has to be kept; empty when there is none."""
+    if job.budget_usd is not None:
+        return f"budget_usd is {job.budget_usd}"
+    named = next((budget for budget in job.connection.budgets if budget.usd is not None), None)
+    return f"Connection {job.connection.conn_id!r} has the budget {named.name!r}" if named else ""

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -34,7 +35,7 @@ from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.observe.progress import ProgressObserver
 from airflow_provider_llmbatch.engine.results import resume
 from airflow_provider_llmbatch.engine.results.answers import Answers
-from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.results.folder import Folder, open_folder
 from airflow_provider_llmbatch.engine.results.store import ResultStore, open_store
 from airflow_provider_llmbatch.engine.reusing import reuse_of
 from airflow_provider_llmbatch.engine.source import Row
@@ -42,7 +43,7 @@ from airflow_provider_llmbatch.engine.split import Strategy, estimate
 from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.claims import Claims
 from airflow_provider_llmbatch.engine.state.patient import PatientState
-from airflow_provider_llmbatch.engine.state.protocols import State
+from airflow_provider_llmbatch.engine.state.protocols import Scope, State
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
 from airflow_provider_llmbatch.errors import InputError, StoreError
 
@@ -123,8 +124,9 @@ async def run(
     """
     kit = tools(job, note)
     _refuse_changed(job, chunk)
-    state = PatientState(state, observe, now=job.clocks.now)
     folder = open_folder(job.result_path, filesystem=job.filesystem)
+    spent = functools.partial(_spent, folder)
+    state = PatientState(state, observe, spent=spent, now=job.clocks.now)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
     store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
     limits = scope(
@@ -134,10 +136,11 @@ async def run(
         owner=job.owner,
         fence=fence,
         budget_key=job.budget_key,
+        run=f"{job.run.dag}/{job.run.run}",
         budget_usd=job.budget_usd,
+        priority=job.priority,
     )
-    if job.budget_usd is not None:
-        await state.rebuild(limits, {limits.meters[-1].key: int(resume.spent(folder) * MICRO)})
+    await state.rebuild(limits, spent(limits, periods=False))
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
     account = Account(job, chunk, store, limits, events.Fanout([observe, progress]))
@@ -156,6 +159,22 @@ async def run(
             )
     manifests.store(folder, manifest)
     return manifest
+
+
+def _spent(folder: Folder, limits: Scope, *, periods: bool = True) -> Mapping[str, int]:
+    """
+    Return what the ledgers of all chunks say that each budget has been spent.
+
+    Of a budget that other runs share it is the part that is known here; a rebuild only raises it.
+
+    :param periods: whether budgets of a day or month are among them, which this run may have begun before.
+    """
+    budgets = [meter for meter in limits.meters if meter.window_s is None and (periods or not meter.period)]
+    if not budgets:
+        return {}
+    usage, cost = resume.spent(folder)
+    spent = {"micro_usd": math.ceil(cost.usd * MICRO), "tokens": usage.total}
+    return {meter.key: spent[meter.unit] for meter in budgets}
 
 
 def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_llmbatch.engine.state.protocols import Grant, Need, Settlement, State, Taken
+from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from airflow_provider_llmbatch.errors import StaleFenceError
 from tests.contracts.states import (
     IMPLEMENTATIONS,
     SLACK_S,
     WINDOW_S,
+    ManualClock,
     Store,
     dollars,
     needs,
@@ -333,3 +337,33 @@ class TestFences:
         assert (await take(store, limited, 1)).waits_for == "in_flight"
         await store.pass_time(0.6)
         assert len((await take(store, limited, 1)).grants) == 1
+
+
+class TestPeriods:
+    async def test_a_budget_of_a_day_begins_anew_at_midnight_utc_and_one_of_a_run_does_not(
+        self, tmp_path: Path
+    ):
+        clock = ManualClock()
+        clock.now = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC).timestamp()
+        state = SqliteState(":memory:", now=clock)
+        day, run = replace(dollars(100), key="budget/day", period="day"), dollars(1000)
+        limited = scope(day, run)
+        assert len((await state.take(limited, needs(9, micro_usd=30))).grants) == 3
+        await clock.move(2.0)
+        assert len((await state.take(limited, needs(9, micro_usd=30))).grants) == 3
+        assert {level.key: level.used for level in await state.levels(limited)} == {
+            "budget/day": 90,
+            "budget/dag/run/task": 180,
+        }
+        await state.close()
+
+    def test_a_month_has_a_key_of_its_own(self):
+        month = replace(dollars(1), key="b", period="month")
+        assert month.key_at(datetime(2026, 2, 28, 23, 59, tzinfo=UTC).timestamp()) == "b/2026-02"
+        assert month.key_at(datetime(2026, 3, 1, 0, 0, tzinfo=UTC).timestamp()) == "b/2026-03"
+
+    async def test_a_budget_of_tokens_settles_to_what_was_used(self, store: Store):
+        limited = scope(replace(dollars(100), unit="tokens", counts="used"))
+        grants = (await take(store, limited, 3, tokens=30)).grants
+        settled = [Settlement(grant=grant, tokens=10) for grant in grants]
+        assert len((await take(store, limited, 9, settled, tokens=30)).grants) == 2

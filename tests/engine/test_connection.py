@@ -272,7 +272,11 @@ def test_the_first_limit_that_covers_account_and_model_wins():
         ({"headers": {"Host": "x"}}, "'Host', which is not a header that can be set"),
         ({"headers": {"X-A": "a\r\nB: c"}}, "printable ASCII in the header 'X-A'"),
         ({"proxy": "proxy:3128"}, "should be a URL that begins with http"),
-        ({"budgets": [{"usd": 5}]}, "set budget_usd on the task instead"),
+        ({"budgets": [{"name": "a", "usd": 5}]}, "budgets.0.per is missing; give 'run', 'day' or 'month'"),
+        ({"budgets": [{"name": "a", "per": "day"}]}, "should have either usd or tokens"),
+        ({"budgets": [{"name": "a", "per": "day", "usd": 1, "tokens": 1}]}, "either usd or tokens"),
+        ({"budgets": [{"name": "a", "per": "week", "usd": 1}]}, "'run', 'day' or 'month'"),
+        ({"budgets": [{"name": "a", "per": "day", "usd": 0}]}, "budgets.0.usd is 0"),
     ],
 )
 def test_a_bad_value_is_refused_by_field_value_and_remedy(extra, words):

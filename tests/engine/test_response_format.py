@@ -17,6 +17,7 @@ from airflow_provider_llmbatch.engine.dispatch.wire import chat
 from airflow_provider_llmbatch.engine.exchange import Failure, Final, Retry, Rewrite
 from airflow_provider_llmbatch.engine.items import Item, Outcome, Request
 from airflow_provider_llmbatch.engine.job import Job
+from airflow_provider_llmbatch.engine.observe.events import Fanout
 from airflow_provider_llmbatch.engine.prompt import inline_prompt
 from airflow_provider_llmbatch.engine.run import run, whole
 from airflow_provider_llmbatch.engine.source import open_source
@@ -64,9 +65,10 @@ def job(url: str, form: str, folder: Any) -> Job:
 
 async def outcomes(asked: Job, folder: Any) -> dict[str, int]:
     state = SqliteState(folder / "state.db")
-    manifest = await run(
-        asked, whole(asked), state=state, observe=type("Quiet", (), {"on": lambda *_: None})(), note=print
-    )
+    try:
+        manifest = await run(asked, whole(asked), state=state, observe=Fanout([]), note=print)
+    finally:
+        await state.close()
     return {name: count for name, count in manifest.counts.items() if count}
 
 

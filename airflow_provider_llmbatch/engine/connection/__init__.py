@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from airflow_provider_llmbatch.engine.connection.parse import parse
 from airflow_provider_llmbatch.engine.connection.secret import Secret
-from airflow_provider_llmbatch.engine.connection.settings import ConnectionSettings, Credential, LimitRule
+from airflow_provider_llmbatch.engine.connection.settings import (
+    Budget,
+    ConnectionSettings,
+    Credential,
+    LimitRule,
+)
 
-__all__ = ["ConnectionSettings", "Credential", "LimitRule", "Secret", "parse"]
+__all__ = ["Budget", "ConnectionSettings", "Credential", "LimitRule", "Secret", "parse"]

@@ -7,9 +7,9 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from airflow_provider_llmbatch.engine.connection.settings import (
     ARRIVAL_SLACK_S,
@@ -100,6 +100,23 @@ class LimitEntry(Rates):
     window_s: Seconds | None = None
 
 
+class BudgetEntry(BaseModel):
+    """One entry of ``budgets``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Text
+    per: Literal["run", "day", "month"]
+    usd: Annotated[Decimal, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)] | None = None
+    tokens: Amount | None = None
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Self:
+        if (self.usd is None) == (self.tokens is None):
+            raise ValueError("should have either usd or tokens")
+        return self
+
+
 class CredentialEntry(BaseModel):
     """One entry of ``credentials``."""
 
@@ -131,6 +148,7 @@ class Extra(Rates):
     credential_id: Text | None = None
     credentials: Annotated[tuple[CredentialEntry, ...], BeforeValidator(_json_text)] = ()
     limits: Annotated[tuple[LimitEntry, ...], BeforeValidator(_json_text)] = ()
+    budgets: Annotated[tuple[BudgetEntry, ...], BeforeValidator(_json_text)] = ()
     burst_seconds: Seconds = BURST_SECONDS
     counts: Counts = "reserved"
     arrival_slack: SecondsOrNone = ARRIVAL_SLACK_S

@@ -12,7 +12,12 @@ from airflow_provider_llmbatch.engine.connection.fields import Extra, Key, Limit
 from airflow_provider_llmbatch.engine.connection.foreign import Plain, from_openai, from_pydanticai
 from airflow_provider_llmbatch.engine.connection.refusal import FIELDS, misspelled, refusal, refusal_of
 from airflow_provider_llmbatch.engine.connection.secret import Secret
-from airflow_provider_llmbatch.engine.connection.settings import ConnectionSettings, Credential, LimitRule
+from airflow_provider_llmbatch.engine.connection.settings import (
+    Budget,
+    ConnectionSettings,
+    Credential,
+    LimitRule,
+)
 
 CONN_TYPE = "llmbatch"
 
@@ -59,6 +64,7 @@ def parse(
         query=address.query,
         credentials=credentials,
         limits=_limits(conn_id, fields, credentials),
+        budgets=tuple(Budget(**entry.model_dump()) for entry in fields.budgets),
         api=fields.api,
         response_format=fields.response_format,
         model=fields.model,
@@ -105,10 +111,6 @@ def _unknown(conn_id: str, fields: Extra, *, strict: bool) -> tuple[str, ...]:
     """Return the fields nobody reads; one that is nearly ours is refused, since a limit may hang on it."""
     unknown = tuple(fields.model_extra or ())
     if strict:
-        if "budgets" in unknown:
-            raise refusal(
-                conn_id, "extra field budgets", "cannot be kept yet; set budget_usd on the task instead"
-            )
         for name in unknown:
             if meant := misspelled(name, FIELDS):
                 raise refusal(conn_id, f"extra field {name}", f"is not known; did you mean {meant}?")

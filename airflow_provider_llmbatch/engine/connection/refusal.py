@@ -6,7 +6,13 @@ from collections.abc import Collection
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_llmbatch.engine.connection.fields import CredentialEntry, Extra, LimitEntry, PriceEntry
+from airflow_provider_llmbatch.engine.connection.fields import (
+    BudgetEntry,
+    CredentialEntry,
+    Extra,
+    LimitEntry,
+    PriceEntry,
+)
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,6 +31,8 @@ _REMEDIES = {
     "api": "'chat_completions', the only protocol built so far, or leave it out",
     "api_key": "the key as the service shows it, without quotes and line ends",
     "api_version": "a version such as '2024-10-21'",
+    "budgets": 'a list such as [{"name": "team", "usd": 50, "per": "day"}]',
+    "per": "'run', 'day' or 'month'",
     "arrival_slack": "a number of seconds from 0",
     "ca_file": "the path of a PEM file",
     "counts": "'reserved' or 'used'",
@@ -38,9 +46,10 @@ _REMEDIES = {
     "response_format": "'json_schema', 'json_object_schema', 'json_object' or 'none'",
     **dict.fromkeys(("cached_input", "input", "output"), _DOLLARS),
     **dict.fromkeys(("burst_seconds", "connect_timeout_s", "timeout_s", "window_s"), _SECONDS),
-    **dict.fromkeys(("account", "azure_deployment", "credential_id", "id", "model"), _TEXT),
+    **dict.fromkeys(("account", "azure_deployment", "name", "credential_id", "id", "model"), _TEXT),
 }
 _KNOWN_IN: dict[str, type[BaseModel]] = {
+    "budgets": BudgetEntry,
     "credentials": CredentialEntry,
     "limits": LimitEntry,
     "prices": PriceEntry,

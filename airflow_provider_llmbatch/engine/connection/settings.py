@@ -97,6 +97,16 @@ class LimitRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What may be spent on a connection in a run, a day or a month; exactly one of the amounts is set."""
+
+    name: str
+    per: Literal["run", "day", "month"]
+    usd: Decimal | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
     """An endpoint and what it takes to call it."""
 
@@ -106,6 +116,8 @@ class ConnectionSettings:
     credentials: tuple[Credential, ...]
     #: in the order in which they are tried; the last one covers everything
     limits: tuple[LimitRule, ...]
+    #: all of them are kept, beside the one of the task
+    budgets: tuple[Budget, ...] = ()
     #: protocol spoken at the endpoint
     api: Literal["chat_completions"] = "chat_completions"
     #: form in which the endpoint takes a schema

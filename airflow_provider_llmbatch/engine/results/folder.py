@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Protocol
 
+from airflow_provider_llmbatch.engine.locations import is_local
 from airflow_provider_llmbatch.engine.results.local import LocalFolder
 from airflow_provider_llmbatch.engine.results.objects import ObjectFolder, locate
-
-_LOCAL_SCHEMES = ("file", "local")
 
 
 class Appender(Protocol):
@@ -85,12 +84,6 @@ class Folder(Protocol):
         :param read: how many bytes of each were read.
         :return: what had been added by the time of the removal.
         """
-
-
-def is_local(path: str) -> bool:
-    """Whether a path or URL lies on a disk of this host."""
-    scheme, separator, _ = path.partition("://")
-    return not separator or scheme in _LOCAL_SCHEMES
 
 
 def open_folder(path: str, *, filesystem: Any | None = None, read_only: bool = False) -> Folder:

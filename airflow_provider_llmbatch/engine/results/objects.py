@@ -19,9 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
+from airflow_provider_llmbatch.engine.locations import bare
 from airflow_provider_llmbatch.engine.results import names
+from airflow_provider_llmbatch.engine.results.blocks import Blocks
 from airflow_provider_llmbatch.engine.results.names import PartName
 from airflow_provider_llmbatch.engine.results.shipping import PART_ROWS, PART_S, Shipper, SpooledAppender
 from airflow_provider_llmbatch.engine.results.spool import Spool
@@ -29,8 +30,7 @@ from airflow_provider_llmbatch.errors import ConfigurationError, StoreError
 
 #: Seconds between the tries of one operation, on top of what the store's driver does.
 BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-#: Bytes that are read at once, and written at once when a file is larger.
-READ_BYTES = 4 * 2**20
+#: Bytes that are written at once when a file is larger.
 WRITE_BYTES = 8 * 2**20
 #: Operations at the same time.
 AT_ONCE = 8
@@ -115,7 +115,7 @@ class ObjectFolder:
                 "read", name, lambda: bytes(self._files.cat_file(path, start=start, end=stop))
             )
 
-        return io.BufferedReader(_Blocks(read, size))
+        return io.BufferedReader(Blocks(read, size))
 
     def create(self, name: str, first: bytes = b"") -> SpooledAppender:
         """See :meth:`.Folder.create`; what is appended comes in parts with higher numbers."""
@@ -261,52 +261,6 @@ class ObjectFolder:
             return act()
 
 
-class _Blocks(io.RawIOBase):
-    """
-    A file that is read in blocks, one request each; the last one is kept.
-
-    :param read: returns the bytes from a start to a stop.
-    :param size: bytes of the file.
-    """
-
-    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read = read
-        self._size = size
-        self._at = 0
-        self._begin = 0
-        self._block = b""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Return the place."""
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer from the place on, as far as the block goes."""
-        if self._at >= self._size:
-            return 0
-        begin = self._at - self._at % READ_BYTES
-        if begin != self._begin or not self._block:
-            self._block = self._read(begin, min(begin + READ_BYTES, self._size))
-            self._begin = begin
-        content = self._block[self._at - begin : self._at - begin + len(buffer)]
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
-
-
 @contextlib.contextmanager
 def _told(what: str, where: str) -> Iterator[None]:
     try:
@@ -340,9 +294,7 @@ def locate(url: str, files: Any | None) -> tuple[Any, str]:
     :raises ConfigurationError: when it is not known or not installed.
     """
     if files is not None:
-        parts = urlsplit(url)
-        bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        return files, files._strip_protocol(bare)
+        return files, files._strip_protocol(bare(url))
     from fsspec.core import url_to_fs
 
     try:

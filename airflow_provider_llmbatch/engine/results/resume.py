@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TypeVar
 
 from airflow_provider_llmbatch.engine.items import Cost, Result, Usage
@@ -63,10 +62,11 @@ def highest_fence(folder: Folder, chunk: int) -> int:
     return max((name.fence for name in [*parts, *ledgers]), default=0)
 
 
-def spent(folder: Folder) -> Decimal:
-    """Return the US dollars in all ledgers of a folder, whatever their chunk."""
+def spent(folder: Folder) -> tuple[Usage, Cost]:
+    """Return the tokens and the money in all ledgers of a folder, whatever their chunk."""
     found = map(names.parse, folder.names())
-    return _totals(folder, [name for name in found if name is not None and name.kind == "ledger"]).cost.usd
+    totals = _totals(folder, [name for name in found if name is not None and name.kind == "ledger"])
+    return totals.usage, totals.cost
 
 
 def counting(parts: Mapping[PartName, int], since: int) -> Files:

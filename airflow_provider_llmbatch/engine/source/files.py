@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Json
+from airflow_provider_llmbatch.engine.locations import bare
 from airflow_provider_llmbatch.engine.source.csv import CsvSource
 from airflow_provider_llmbatch.engine.source.jsonl import JsonlSource
 from airflow_provider_llmbatch.engine.source.memory import MemorySource
@@ -53,7 +54,7 @@ def open_source(
 
 def _locate(uri: str, filesystem: Any | None) -> tuple[Any, str]:
     if filesystem is not None:
-        return filesystem, filesystem._strip_protocol(uri)
+        return filesystem, filesystem._strip_protocol(bare(uri))
     from fsspec.core import url_to_fs
 
     files, path = url_to_fs(uri)

@@ -36,18 +36,34 @@ class PatientState:
 
     :param state: what is waited for.
     :param observe: is told when it goes and when it is back.
+    :param spent: what budgets have been spent, by meter, as the ledger knows; asked when the state has lost
+        what it knew.
     :param now: the process's clock.
     """
 
-    def __init__(self, state: State, observe: Observer, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        state: State,
+        observe: Observer,
+        *,
+        spent: Callable[[Scope], Mapping[str, int]],
+        now: Callable[[], float],
+    ) -> None:
         self._state = state
         self._observe = observe
+        self._spent = spent
         self._now = now
         self._away_since: float | None = None
 
     async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
-        return await self._patiently(lambda: self._state.take(scope, needs, settled))
+        taken = await self._patiently(lambda: self._state.take(scope, needs, settled))
+        while taken.lost:
+            # The settlements were taken in; only the needs are asked for again.
+            self._observe.on(StateLost(reason="Its data are gone.", policy="rebuilt"))
+            await self.rebuild(scope, await asyncio.to_thread(self._spent, scope))
+            taken = await self._patiently(lambda: self._state.take(scope, needs))
+        return taken
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
         """See :meth:`.protocols.Limits.throttle`."""

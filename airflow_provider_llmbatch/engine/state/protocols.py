@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 Unit = Literal["requests", "tokens", "micro_usd"]
 Counts = Literal["reserved", "used"]
+
+_PERIODS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 
 #: A window is accounted in this many quanta; one quantum of the limit is lost to rounding.
 QUANTA_PER_WINDOW = 240
@@ -34,6 +37,14 @@ class Meter:
     slack_s: float = 2.0
     #: whether the service counts what was reserved or what was used
     counts: Counts = "reserved"
+    #: a total that begins anew with each day or month, in UTC
+    period: Literal["", "day", "month"] = ""
+
+    def key_at(self, now: float) -> str:
+        """Return the key of what is counted at ``now`` (Unix seconds): of the period that it falls into."""
+        if not self.period:
+            return self.key
+        return f"{self.key}/{datetime.fromtimestamp(now, UTC):{_PERIODS[self.period]}}"
 
     @property
     def quantum_s(self) -> float:
@@ -134,6 +145,9 @@ class Taken:
     #: True when waiting cannot help: the budget named by ``waits_for`` is spent, whatever the calls that are
     #: open will turn out to cost, or the need is larger than the meter
     refused: bool = False
+    #: True when the store has lost what it knew: nothing was granted, windows count as used up, and budgets
+    #: have to be rebuilt before it is asked again
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_llmbatch.engine.items import Outcome
+from airflow_provider_llmbatch.engine.locations import is_local
 from airflow_provider_llmbatch.engine.results import read, resume
-from airflow_provider_llmbatch.engine.results.folder import is_local, open_folder
+from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.results.local import LocalFolder
 from airflow_provider_llmbatch.errors import StoreError
 from tests.engine.results.made import answers, finish, opened, result, send

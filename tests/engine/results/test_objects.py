@@ -11,6 +11,7 @@ import fsspec
 import pytest
 
 from airflow_provider_llmbatch.engine.results import objects, read, resume, rows
+from airflow_provider_llmbatch.engine.results.blocks import BLOCK_BYTES
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.results.names import PartName
 from airflow_provider_llmbatch.engine.results.objects import ObjectFolder
@@ -155,7 +156,7 @@ def test_a_large_part_is_never_in_memory_as_a_whole(memory: Callable[..., Object
         assert sum(len(one) for one in file) == 40_000_000
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 3 * objects.READ_BYTES
+    assert most < 3 * BLOCK_BYTES
 
 
 def test_a_part_is_read_from_anywhere(memory: Callable[..., ObjectFolder]):

@@ -165,7 +165,7 @@ def test_a_reply_whose_booking_a_kill_prevented_is_booked_by_the_next_try(reopen
         assert store.possible_double_paid == 0
         assert (store.totals.usage, store.totals.cost, store.totals.settled) == (USAGE, COST, 1)
         store.close()
-    assert resume.spent(reopen()) == COST.usd
+    assert resume.spent(reopen())[1].usd == COST.usd
 
 
 def test_of_a_reply_that_was_not_booked_only_the_last_call_is_added(reopen: Reopen):

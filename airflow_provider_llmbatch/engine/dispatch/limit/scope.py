@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from airflow_provider_llmbatch.engine.connection import ConnectionSettings, Credential, LimitRule
+from airflow_provider_llmbatch.engine.connection import Budget, ConnectionSettings, Credential, LimitRule
 from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
 
 #: Domain of all limits that are not named otherwise.
@@ -26,6 +26,8 @@ def scope(
     fence: int,
     budget_key: str = "",
     budget_usd: Decimal | None = None,
+    run: str = "",
+    priority: int = 1,
 ) -> Scope:
     """
     Return what a call of ``model`` with ``credential`` takes from.
@@ -33,12 +35,15 @@ def scope(
     :param owner: the task instance, and ``fence`` its try.
     :param budget_key: who shares the budget, such as the run.
     :param budget_usd: most money for everybody with that key, in US dollars.
+    :param run: who shares the connection's budgets per run.
+    :param priority: 0 takes before 1.
     """
     rule = connection.limit(credential.account, model)
     meters = tuple(_rates(credential.account, rule))
     if budget_usd is not None:
         capacity = int(budget_usd * _MICRO)
         meters += (Meter(key=f"budget/{budget_key}", unit="micro_usd", capacity=capacity, window_s=None),)
+    meters += tuple(_budget(budget, credential.account, run) for budget in connection.budgets)
     return Scope(
         domain=DOMAIN,
         throttle=f"{credential.account}/{model}",
@@ -46,8 +51,22 @@ def scope(
         max_in_flight=rule.max_in_flight or MAX_IN_FLIGHT,
         owner=owner,
         fence=fence,
+        priority=priority,
         queue=f"{credential.account}/{rule.group}",
         lease_s=connection.timeout_s + connection.connect_timeout_s + rule.arrival_slack,
+    )
+
+
+def _budget(budget: Budget, account: str, run: str) -> Meter:
+    """Return the meter of a connection's budget; one name is one budget, for all that share the account."""
+    money = budget.usd is not None
+    return Meter(
+        key=f"budget/{account}/{budget.name}" + (f"/{run}" if budget.per == "run" else ""),
+        unit="micro_usd" if money else "tokens",
+        capacity=int((budget.usd or 0) * _MICRO) if money else budget.tokens or 0,
+        window_s=None,
+        counts="used",
+        period="" if budget.per == "run" else budget.per,
     )
 
 

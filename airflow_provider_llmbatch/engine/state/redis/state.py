@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -44,6 +45,7 @@ class RedisState:
     :param recent: whether this run has sent something within the last window, as its ledger knows; a store
         without data is then taken for one that has lost them.
     :param new_id: makes the id of a take.
+    :param wall: Unix seconds, by which budgets know their day and month.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class RedisState:
         domain: str = "llmbatch",
         recent: bool = False,
         new_id: Callable[[], str] = lambda: secrets.token_hex(8),
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self._wall = wall
         self._client = client
         self._domain = domain
         self._recent = recent
@@ -83,6 +87,7 @@ class RedisState:
             wait_s=int(wait_us) / _MICRO,
             waits_for=scope.meters[int(waits_for) - 1].key if waits_for.isdecimal() else waits_for,
             refused=verdict == "refused",
+            lost=verdict == "lost",
         )
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
@@ -100,7 +105,7 @@ class RedisState:
         """See :meth:`.protocols.Limits.rebuild`."""
         budgets = [m for m in scope.meters if m.window_s is None and m.key in used]
         if budgets:
-            names = [Keys(scope.domain).meter(m.key) for m in budgets]
+            names = [Keys(scope.domain).meter(m.key_at(self._wall())) for m in budgets]
             await self.script("rebuild", names, [str(used[m.key]) for m in budgets])
 
     async def levels(self, scope: Scope) -> Sequence[Level]:
@@ -109,7 +114,7 @@ class RedisState:
         sizes = [_meter(meter) for meter in scope.meters]
         answer = await self.script(
             "levels",
-            [names.throttle(scope.throttle), *(names.meter(meter.key) for meter in scope.meters)],
+            [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
             [str(_recovery_us(scope)), *(str(size[key]) for size in sizes for key in ("kept", "quantum"))],
         )
         factor, *used = answer
@@ -207,7 +212,7 @@ class RedisState:
             "settled": [_settlement(one) for one in settled],
         }
         try:
-            answer: list[str] = await self.script("take", _keys(scope), [json.dumps(ask)])
+            answer: list[str] = await self.script("take", _keys(scope, self._wall()), [json.dumps(ask)])
         except BaseException:
             self._unanswered[take_id] = len(needs)
             raise
@@ -260,7 +265,7 @@ def _passes(error: Exception) -> bool:
     )
 
 
-def _keys(scope: Scope) -> list[str]:
+def _keys(scope: Scope, now: float) -> list[str]:
     names = Keys(scope.domain)
     return [
         names.epoch,
@@ -270,8 +275,8 @@ def _keys(scope: Scope) -> list[str]:
         names.lease_data(scope.throttle, scope.owner),
         names.queue(scope.queue_key),
         names.turns(scope.queue_key),
-        *(names.meter(meter.key) for meter in scope.meters),
-        *(names.open(meter.key) for meter in scope.meters),
+        *(names.meter(meter.key_at(now)) for meter in scope.meters),
+        *(names.open(meter.key_at(now)) for meter in scope.meters),
     ]
 
 

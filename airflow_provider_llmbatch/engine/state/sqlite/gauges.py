@@ -31,7 +31,9 @@ class Gauges:
 
     def _load(self, meter: Meter) -> Gauge:
         if meter.window_s is None:
-            row = self._connection.execute("SELECT used FROM totals WHERE meter = ?", (meter.key,)).fetchone()
+            row = self._connection.execute(
+                "SELECT used FROM totals WHERE meter = ?", (meter.key_at(self._now),)
+            ).fetchone()
             return Gauge(level=0.0, at=self._now, quanta={}, used=row[0] if row else 0)
         row = self._connection.execute(
             "SELECT level, at FROM buckets WHERE meter = ?", (meter.key,)
@@ -103,7 +105,9 @@ class Gauges:
         for meter in {meter for meter, _ in self._touched}:
             gauge = self._gauges[meter]
             if meter.window_s is None:
-                self._connection.execute("REPLACE INTO totals VALUES (?, ?)", (meter.key, gauge.used))
+                self._connection.execute(
+                    "REPLACE INTO totals VALUES (?, ?)", (meter.key_at(self._now), gauge.used)
+                )
                 continue
             self._connection.execute(
                 "REPLACE INTO buckets VALUES (?, ?, ?)", (meter.key, gauge.level, gauge.at)

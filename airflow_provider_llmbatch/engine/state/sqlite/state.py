@@ -240,11 +240,12 @@ class SqliteState:
             )
 
     def _rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
+        now = self._now()
         with self._transaction() as connection:
             connection.executemany(
                 "INSERT INTO totals VALUES (?, ?)"
                 " ON CONFLICT (meter) DO UPDATE SET used = max(used, excluded.used)",
-                [(m.key, used[m.key]) for m in scope.meters if m.window_s is None and m.key in used],
+                [(m.key_at(now), used[m.key]) for m in scope.meters if m.window_s is None and m.key in used],
             )
 
     def _levels(self, scope: Scope) -> list[Level]:

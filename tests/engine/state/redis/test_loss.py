@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import Need, Scope, Settlement
 from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
 from airflow_provider_llmbatch.errors import StateUnreachableError
@@ -52,10 +53,12 @@ async def test_a_newcomer_after_a_loss_does_not_hide_it_from_those_who_knew_bett
     before = await drain(old, scope, 1.0)
     redis_server.cli("flushall")
     first = await new.take(other, [Need(tokens=1)])
+    told = await old.take(scope, [Need(tokens=1)])
     taken = await old.take(scope, [Need(tokens=1)])
     await asyncio.gather(old.close(), new.close())
     assert len(before) > 10
     assert len(first.grants) == 1
+    assert (told.lost, told.grants) == (True, ())
     assert not taken.grants
     assert taken.wait_s > 1.5
 
@@ -145,3 +148,32 @@ async def test_nobody_notices_when_scripts_are_flushed_or_evalsha_is_refused(red
     third = await limited.take(scope, [Need(tokens=1)])
     await asyncio.gather(state.close(), limited.close())
     assert [len(taken.grants) for taken in (first, second, third)] == [1, 1, 1]
+
+
+async def test_budgets_are_rebuilt_before_anything_is_granted_again(redis_server: Server, scope_of):
+    told: list[object] = []
+    state = PatientState(
+        RedisState(connect(redis_server.url)),
+        Listener(told),
+        spent=lambda scope: {"budget/x": 95},
+        now=time.monotonic,
+    )
+    scope = scope_of(requests=1000, window_s=0.5, usd=100)
+    first = await state.take(scope, [Need(tokens=1, micro_usd=10)])
+    redis_server.cli("flushall")
+    await asyncio.sleep(0.7)
+    second = await state.take(scope, [Need(tokens=1, micro_usd=10)])
+    await state.close()
+    assert len(first.grants) == 1
+    assert (second.grants, second.refused, second.waits_for) == ((), True, "budget/x")
+    assert [type(event).__name__ for event in told] == ["StateLost"]
+
+
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self, told: list[object]) -> None:
+        self._told = told
+
+    def on(self, event: object) -> None:
+        self._told.append(event)

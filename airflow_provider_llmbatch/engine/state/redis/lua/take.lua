@@ -7,7 +7,7 @@
 --         meters [{unit, cap, window, kept, quantum, burst, used, spread}],
 --         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
 -- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch
---   verdict   ok · stale · refused
+--   verdict   ok · stale · refused · lost (not the data that the caller knew: budgets have to be rebuilt)
 --   waits_for index of a meter, or in_flight · throttle · turn · ""
 -- Times are microseconds of this server's clock; a level is in thousandths of a unit.
 
@@ -239,6 +239,10 @@ end
 if tonumber(redis.call('HGET', KEYS[2], 'n') or 0) > ask.fence then
   leave_queue()
   return answer('stale', 0, 0, '')
+end
+if ask.known_epoch ~= '' and ask.known_epoch ~= epoch[1] then
+  leave_queue()
+  return answer('lost', 0, 0, '')
 end
 if #ask.needs == 0 then
   leave_queue()
