@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,13 @@ def test_only_the_outcomes_that_are_asked_for_are_exported(stage, manifest):
 
 def test_a_table_takes_results_by_their_id_and_again_changes_nothing(stage, manifest, monkeypatch):
     path = stage.folder / "out.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE done (id TEXT PRIMARY KEY, outcome TEXT, output_label TEXT)")
     monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps({"conn_type": "sqlite", "host": str(path)}))
     for _ in range(2):
         told = export(stage, manifest, table="done", sql_conn_id="db")
         assert told == {"table": "done", "rows": 4}
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         rows = list(connection.execute("SELECT id, outcome, output_label IS NULL FROM done ORDER BY id"))
     assert rows == [("i0", "ok", 0), ("i1", "ok", 0), ("i2", "ok", 0), ("i3", "refused", 1)]
 

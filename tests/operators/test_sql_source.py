@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ SQL = "SELECT ticket, body AS text FROM tickets ORDER BY ticket"
 def database(tmp_path, monkeypatch) -> Path:
     """Return a database with three tickets, which the connection ``db`` leads to."""
     path = tmp_path / "tickets.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE tickets (ticket TEXT PRIMARY KEY, body TEXT)")
         connection.executemany("INSERT INTO tickets VALUES (?, ?)", [("c", "3"), ("a", "1"), ("b", "2")])
     monkeypatch.setenv("AIRFLOW_CONN_DB", json.dumps({"conn_type": "sqlite", "host": str(path)}))
@@ -42,7 +43,7 @@ def test_rows_of_a_query_are_split_and_dispatched_by_their_key(stage, database):
 
 def test_all_chunks_see_the_rows_as_they_were_when_they_were_split(stage, database):
     (chunk,) = stage.run(asked(stage))
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("DELETE FROM tickets")
     manifest = stage.run(stage.dispatch(chunk=chunk))
     assert manifest["counts"] == {"ok": 3}
@@ -56,7 +57,7 @@ def test_the_query_may_be_a_template(stage, database):
 
 
 def test_more_rows_than_one_fetch_are_all_there(stage, database):
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         many = [(f"m{number:05}", "x") for number in range(2 * FETCH_ROWS)]
         connection.executemany("INSERT INTO tickets VALUES (?, ?)", many)
     (chunk,) = stage.run(asked(stage, token_budget=10**9))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ create table r (
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     path = tmp_path / "db.sqlite"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(TABLE)
     return path
 
@@ -40,7 +41,7 @@ def write(database: Path, results: Any, table: str = "r") -> int:
 
 
 def rows(database: Path, what: str = 'id, outcome, "index", output_label, mine') -> list[tuple[Any, ...]]:
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         return list(connection.execute(f"select {what} from r order by id"))
 
 
@@ -98,7 +99,7 @@ def test_a_table_that_is_not_there_is_refused_with_the_statement_that_makes_it(d
 
 
 def test_a_table_without_an_id_is_refused(database):
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("create table q (outcome text)")
     with pytest.raises(ConfigurationError, match="it needs one named id"):
         write(database, [result("a")], "q")

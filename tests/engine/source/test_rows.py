@@ -111,3 +111,4 @@ def test_a_cursor_is_such_a_table():
     first = items(source)
     assert [(item.id, item.vars) for item in first] == [("1", {"body": "a"}), ("2", {"body": "b"})]
     assert items(source) == first
+    database.close()

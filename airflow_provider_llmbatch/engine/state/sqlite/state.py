@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -119,10 +119,17 @@ class SqliteState:
         return await asyncio.get_running_loop().run_in_executor(self._thread, step, *arguments)
 
     def _open(self, host: str) -> sqlite3.Connection:
+        with ExitStack() as opened:
+            connection = self._prepared(host, opened)
+            opened.pop_all()
+        return connection
+
+    def _prepared(self, host: str, opened: ExitStack) -> sqlite3.Connection:
         try:
             if self._path != ":memory:":
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+            opened.callback(connection.close)
             # What a power cut loses here is a second of accounting, and costs a pause, not money.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = OFF")
