@@ -50,7 +50,7 @@ class Job:
     policy: Policy = field(default_factory=Policy)
     budget_usd: Decimal | None = None
     #: 0 takes before 1 where both wait for the same limits
-    priority: int = 1
+    priority: int = 0
     on_existing: OnExisting = "resume"
     #: what all tries have in common until somebody clears the task; None when every run stands alone
     occasion: str | None = None

@@ -36,6 +36,8 @@ MAX_FAILED = 0.1
 FAIL_FAST = 20
 
 _ON_EXISTING = ("resume", "restart", "fail")
+#: Who goes first, first.
+_PRIORITIES = ("normal", "low")
 
 
 class LLMBatchDispatchOperator(Verbatim, BaseOperator):
@@ -61,6 +63,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
     :param fail_fast: stop when the first so many finished items all failed in one way; 0 never does.
     :param max_wait: seconds an item may wait for limits and retries; ``[llmbatch] max_wait`` when left out.
+    :param priority: where tasks wait for the same limits, ``normal`` goes before ``low`` (for backfills).
     :param reuse: pay for each question once: wait for, and take, the answer of any other task that asks or
         has asked the same of the same service.
     :param on_existing: what to do with results that are there: ``resume``, ``restart`` (pay again), ``fail``.
@@ -80,6 +83,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         "max_failed",
         "fail_fast",
         "max_wait",
+        "priority",
         "reuse",
         "on_existing",
     )
@@ -103,6 +107,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         max_failed: float | str = MAX_FAILED,
         fail_fast: int | str = FAIL_FAST,
         max_wait: float | str | None = None,
+        priority: Literal["normal", "low"] = "normal",
         reuse: bool | str = False,
         on_existing: Literal["resume", "restart", "fail"] = "resume",
         **kwargs: Any,
@@ -122,6 +127,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         self.max_failed = max_failed
         self.fail_fast = fail_fast
         self.max_wait = max_wait
+        self.priority = priority
         self.reuse = reuse
         self.on_existing = on_existing
         self._bridge: Bridge[Manifest] | None = None
@@ -213,6 +219,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             budget_usd=arguments.dollars("budget_usd", self.budget_usd),
             on_existing=arguments.choice("on_existing", self.on_existing, _ON_EXISTING),
             occasion=arguments.occasion(context),
+            priority=_PRIORITIES.index(arguments.choice("priority", self.priority, _PRIORITIES)),
             policy=Policy(
                 max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
                 max_wait_s=arguments.seconds("max_wait", wait),

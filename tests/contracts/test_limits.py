@@ -155,6 +155,19 @@ class TestTurns:
         await store.pass_time(WINDOW_S)
         assert len((await take(store, alive, 1)).grants) == 1
 
+    async def test_the_urgent_take_before_those_who_have_waited_longer(self, store: Store):
+        urgent, low = (
+            scope(requests(2), owner="urgent", priority=0),
+            scope(requests(2), owner="low", priority=1),
+        )
+        await take(store, urgent, 2)
+        assert (await take(store, low, 1)).waits_for == "a/requests"
+        assert (await take(store, urgent, 1)).grants == ()
+        await store.pass_time(WINDOW_S + 2 * SLACK_S)
+        assert (await take(store, low, 1)).waits_for == "turn"
+        assert len((await take(store, urgent, 1)).grants) == 1
+        assert len((await take(store, low, 1)).grants) == 1
+
     async def test_who_waits_for_nothing_more_holds_nobody_up(self, store: Store):
         one, two = scope(requests(2), owner="one"), scope(requests(2), owner="two")
         await take(store, one, 3)

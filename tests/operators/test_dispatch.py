@@ -183,3 +183,9 @@ def test_a_question_that_another_task_has_paid_for_is_answered_from_its_rows(sta
     second = stage.run(stage.dispatch(task_id="b", source=texts, reuse=reuse))
     assert (first["counts"], second["counts"]) == ({"ok": 3}, {"ok": 3})
     assert len(stage.service.arrivals()) == arrivals
+
+
+def test_a_priority_that_is_none_is_refused_before_anything_is_sent(stage):
+    with pytest.raises(AirflowFailException, match="priority is 'high'; set it to one of normal, low"):
+        stage.run(stage.dispatch(source=stage.items(1), priority="high"))
+    assert stage.run(stage.dispatch(source=stage.items(1), priority="low"))["counts"] == {"ok": 1}
