@@ -11,6 +11,7 @@ import json
 from airflow_provider_llmbatch.engine.results import names, resume
 from airflow_provider_llmbatch.engine.results.answers import read_answers
 from airflow_provider_llmbatch.engine.results.folder import Folder
+from airflow_provider_llmbatch.engine.results.read import results
 from airflow_provider_llmbatch.engine.summary import Manifest
 from airflow_provider_llmbatch.errors import StoreError
 
@@ -26,15 +27,16 @@ def forget(folder: Folder, chunk: int) -> None:
     folder.remove(names.manifest_file(chunk))
 
 
-def manifests(folder: Folder, *, as_of: str) -> list[Manifest]:
+def manifests(folder: Folder, *, as_of: str = "", now: float = 0.0) -> list[Manifest]:
     """
     Return a manifest of every chunk that has begun.
 
     :param as_of: what the manifests of chunks that have not ended give as their reason.
+    :param now: Unix seconds; how long such chunks have run is counted to here.
     :raises StoreError: when something that is there cannot be read.
     """
     chunks = sorted(chunk for chunk in map(names.chunk_of, folder.names()) if chunk is not None)
-    return [_stored(folder, chunk) or _so_far(folder, chunk, as_of) for chunk in chunks]
+    return [_stored(folder, chunk) or _so_far(folder, chunk, as_of, now) for chunk in chunks]
 
 
 def _stored(folder: Folder, chunk: int) -> Manifest | None:
@@ -49,12 +51,13 @@ def _stored(folder: Folder, chunk: int) -> Manifest | None:
         raise StoreError(f"{folder.uri}/{names.manifest_file(chunk)} cannot be read: {error}") from error
 
 
-def _so_far(folder: Folder, chunk: int, as_of: str) -> Manifest:
+def _so_far(folder: Folder, chunk: int, as_of: str, now: float) -> Manifest:
     """Return what a chunk that has not ended has stored; an item without a row counts as unsent."""
     answers = read_answers(folder, chunk) or {}
     found = resume.steadily(
         folder, lambda: resume.survey(folder, chunk, answers["start"], answers["stop"], answers["since"])
     )
+    first = next(results(folder, chunks=[chunk]), None)
     newest = resume.highest_fence(folder, chunk)
     # Open calls of the newest try are in flight; only those of earlier tries were cut off.
     cut_off = sum(fence < newest for fence, _, _ in found.totals.open)
@@ -70,5 +73,7 @@ def _so_far(folder: Folder, chunk: int, as_of: str) -> Manifest:
         schema_digest=answers["schema_digest"],
         fingerprint=answers["fingerprint"],
         chunk=chunk,
+        started_at=first.started_at if first else 0.0,
+        ended_at=now if first else 0.0,
         reason=as_of,
     )

@@ -115,6 +115,7 @@ def test_chunks_that_ended_that_run_and_that_wait_make_one_report(folder):
     shown = page()
     assert "14 of 30" in words(shown)
     assert "Still running, as of 2027-01-15 08:00:00 UTC." in words(shown)
+    assert "As of 2027-01-15 08:00:00 UTC" in words(shown)
     assert "unsent not sent, or not answered yet 16" in words(shown)
     assert "Calls maybe paid twice 0" in words(shown)
     assert shown.refresh_s == 10

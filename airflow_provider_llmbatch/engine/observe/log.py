@@ -97,7 +97,7 @@ class LogObserver:
             case CallFailed():
                 self._failed(event)
             case Pulse():
-                self._waits_for = _WAITS.get(event.waits_for, event.waits_for)
+                self._waits_for = _waited_for(event.waits_for)
             case Throttled():
                 self._waits_for = f"the service, which asked for {_duration(event.delay_s)}"
             case RunStarted():
@@ -193,6 +193,15 @@ class LogObserver:
         failed = sum(kind.count for kind in self._kinds.values())
         calls = f"{failed:,} failed calls" if failed else ""
         return "; ".join(part for part in (outcomes, salvaged, calls, tokens, money) if part)
+
+
+def _waited_for(key: str) -> str:
+    """Return what a run waits for; limits are named by account, models and amount."""
+    parts = key.split("/")
+    if len(parts) != 3:
+        return _WAITS.get(key, key)
+    account, models, limit = parts
+    return f"{limit} of account {account}" + ("" if models == "*" else f", models {models}")
 
 
 def _one_line(text: str) -> str:

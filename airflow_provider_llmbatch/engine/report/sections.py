@@ -126,7 +126,7 @@ def _against_plan(report: Report) -> str:
     if estimate is None or estimate.usd is None:
         return ""
     planned = f"planned {numbers.money(estimate.usd)}"
-    if report.cost.unpriced:
+    if report.cost.unpriced or report.state == "running":
         return planned
     return f"{planned}, {numbers.difference(report.cost.usd, estimate.usd)}"
 
@@ -155,7 +155,8 @@ def _tokens(report: Report) -> Iterator[tuple[str, ...]]:
         if expected is None:
             yield name, "–", shown, "–"
         else:
-            yield name, numbers.count(expected), shown, numbers.difference(actual, expected)
+            change = "" if report.state == "running" else numbers.difference(actual, expected)
+            yield name, numbers.count(expected), shown, change
     if usage.cached:
         yield "In, cached", "", numbers.count(usage.cached), ""
     if usage.reasoning:
@@ -172,7 +173,7 @@ def _money(report: Report) -> Iterator[tuple[str, ...]]:
                 "Planned, least to most",
                 " – ".join(map(numbers.money, (estimate.usd_low, estimate.usd_high))),
             )
-        if estimate.usd is not None and not report.cost.unpriced:
+        if estimate.usd is not None and not report.cost.unpriced and report.state != "running":
             yield "Against the plan", numbers.difference(report.cost.usd, estimate.usd)
     if report.good:
         yield (
@@ -218,7 +219,7 @@ def _origin(report: Report) -> Iterator[tuple[str, ...]]:
         for value in dict.fromkeys(filter(None, values)):
             yield words, inert(value)
     yield "Started", numbers.moment(report.started_at)
-    yield "Ended", numbers.moment(report.ended_at)
+    yield "As of" if report.state == "running" else "Ended", numbers.moment(report.ended_at)
 
 
 def _parts(report: Report) -> Iterator[tuple[str, ...]]:

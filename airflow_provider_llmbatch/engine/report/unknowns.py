@@ -31,7 +31,7 @@ def _unknown_money(parts: Sequence[Manifest]) -> Iterator[str]:
 def _unknown_times(parts: Sequence[Manifest]) -> Iterator[str]:
     ended = [part for part in parts if part.state != "running"]
     if len(ended) < len(parts):
-        yield "Latency, limits and times are those of chunks that have ended; the others tell when they have."
+        yield "Latency and limits are those of chunks that have ended; the others tell when they have."
     silent = [part.chunk for part in ended if not part.latency_ms]
     if silent:
         yield f"No latency is known for {_chunks(silent)}."

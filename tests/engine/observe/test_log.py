@@ -103,7 +103,7 @@ def test_a_quiet_run_tells_what_it_waits_for(log: LogObserver, lines: Lines, clo
     assert lines.all == []
     clock.now += 11
     log.on(Pulse(waits_for="acme/small-*/tokens_per_minute"))
-    assert lines.all[-1].endswith("waits for acme/small-*/tokens_per_minute")
+    assert lines.all[-1].endswith("waits for tokens_per_minute of account acme, models small-*")
     clock.now += 11
     log.on(Throttled(delay_s=90))
     assert lines.all[-1].endswith("waits for the service, which asked for 1m30s")

@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_llmbatch.engine.items import Cost, Outcome, PromptRef, Result, Usage
 from airflow_provider_llmbatch.engine.report.account import HeatMap
 from airflow_provider_llmbatch.engine.report.merge import EXAMPLES_PER_OUTCOME, merge
+from airflow_provider_llmbatch.engine.report.sections import headlines, sections
 from airflow_provider_llmbatch.engine.summary import Manifest
 from airflow_provider_llmbatch.errors import InputError
 from tests.engine.report.manifests import PROMPT, STARTED, failed, manifest, plan, second
@@ -171,3 +172,16 @@ def test_a_foreign_heat_map_is_refused(data: dict[str, object]) -> None:
 
 def test_the_prompt_stands_in_the_report_with_its_hash() -> None:
     assert merge([manifest()]).parts[0].prompt == PROMPT
+
+
+def test_a_batch_that_runs_is_not_held_against_the_whole_plan():
+    running = second(state="running", counts={Outcome.OK: 10, Outcome.UNSENT: 90}, latency_ms={}, limits={})
+    report = merge([manifest(), running], plan=plan())
+    assert report.state == "running"
+    tables = {section.title: section.rows for section in sections(report)}
+    assert ("unsent", "not sent, or not answered yet", "90", "45.0%") in tables["Outcomes"]
+    assert {row[3] for row in tables["Tokens"]} == {""}
+    assert "Against the plan" not in [row[0] for row in tables["Money"]]
+    assert "As of" in [row[0] for row in tables["Made by"]]
+    assert headlines(report)[1].note == "planned $1.2500"
+    assert any(sentence.startswith("Latency and limits are those") for sentence in report.unknowns)
