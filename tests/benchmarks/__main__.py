@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import counting, memory, planning, resume, seed, throughput
+from tests.benchmarks import counting, limits, memory, planning, redis_state, resume, seed, throughput
 from tests.benchmarks.machine import facts
 
 BENCHMARKS: Mapping[str, Callable[..., dict[str, Any]]] = {
@@ -25,6 +25,8 @@ BENCHMARKS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "resume": resume.measure,
     "seed": seed.measure,
     "memory": memory.measure,
+    "redis": redis_state.measure,
+    "limits": limits.measure,
 }
 #: What a figure has to be, where that was said: at least, or at most.
 TARGETS: Mapping[str, tuple[str, float]] = {
@@ -37,6 +39,15 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "seed.ours.errors_percent": ("<=", 0),
     "seed.ours.status_429": ("<=", 0),
     "seed.ours.cost_off_plan_most_percent": ("<=", 3),
+    "redis.added_ms_p50": ("<=", 1.5),
+    "redis.added_ms_p99": ("<=", 8),
+    "redis.throughput_ratio": (">=", 0.8),
+    "redis.takes_per_s": (">=", 5_000),
+    "redis.memory_mb": ("<=", 20),
+    "redis.memory_claims_mb": ("<=", 160),
+    "limits.over": ("<=", 0),
+    "limits.use": (">=", 0.95),
+    "limits.fairness": ("<=", 1.5),
 }
 OUTPUT = Path("build") / "bench.json"
 

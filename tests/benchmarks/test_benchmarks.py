@@ -25,5 +25,14 @@ def test_the_measured_paths_work_from_end_to_end(tmp_path, name):
 
 
 def test_every_target_belongs_to_a_benchmark():
-    assert set(BENCHMARKS) == {"counting", "planning", "throughput", "resume", "seed", "memory"}
+    assert set(BENCHMARKS) == {
+        "counting",
+        "planning",
+        "throughput",
+        "resume",
+        "seed",
+        "memory",
+        "redis",
+        "limits",
+    }
     assert all(kind in (">=", "<=") for kind, _ in TARGETS.values())

@@ -11,10 +11,12 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+READY = "ready"
 
 
 def start(**wanted: Any) -> subprocess.Popen[str]:
@@ -23,7 +25,7 @@ def start(**wanted: Any) -> subprocess.Popen[str]:
 
     :param wanted: ``state`` (a URL), ``url`` of the service, ``results``, ``name``, ``items``, ``extra`` of
         the connection, and optionally ``sizes`` (words by item, in turn), ``key``, ``budget_usd``,
-        ``max_tokens``.
+        ``max_tokens``, ``hold`` (do nothing until :func:`release`).
     """
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.services.workers"],
@@ -33,10 +35,27 @@ def start(**wanted: Any) -> subprocess.Popen[str]:
         cwd=ROOT,
     )
     assert worker.stdin is not None
-    worker.stdin.write(json.dumps(wanted))
+    worker.stdin.write(json.dumps(wanted) + "\n")
+    worker.stdin.flush()
+    if not wanted.get("hold"):
+        _close_input(worker)
+    return worker
+
+
+def release(workers: Iterable[subprocess.Popen[str]]) -> None:
+    """Let workers that are held begin, when all of them have started."""
+    held = list(workers)
+    for worker in held:
+        assert worker.stdout is not None
+        assert worker.stdout.readline().strip() == READY, "a worker did not get ready"
+    for worker in held:
+        _close_input(worker)
+
+
+def _close_input(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin is not None
     worker.stdin.close()
     worker.stdin = None
-    return worker
 
 
 def manifest(worker: subprocess.Popen[str], timeout: float = 120.0) -> dict[str, Any]:
@@ -50,7 +69,7 @@ def manifest(worker: subprocess.Popen[str], timeout: float = 120.0) -> dict[str,
 async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
     from airflow_provider_llmbatch.engine.connection import parse
     from airflow_provider_llmbatch.engine.items import RunRef
-    from airflow_provider_llmbatch.engine.job import Job
+    from airflow_provider_llmbatch.engine.job import Job, tools
     from airflow_provider_llmbatch.engine.observe.log import LogObserver
     from airflow_provider_llmbatch.engine.prompt import inline_prompt
     from airflow_provider_llmbatch.engine.run import run, whole
@@ -81,6 +100,11 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
     state = (
         SqliteState(url.removeprefix("sqlite://")) if url.startswith("sqlite") else RedisState(connect(url))
     )
+    if wanted.get("hold"):
+        # Vocabulary and libraries are loaded before, so that all begin at once.
+        tools(job, logging.info)
+        print(READY, flush=True)
+        sys.stdin.read()
     try:
         log = LogObserver(logging.getLogger(wanted["name"]), wanted["items"], interval_s=2.0)
         return (await run(job, whole(job), state=state, observe=log, note=logging.info)).to_json()
@@ -90,4 +114,4 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    print(json.dumps(asyncio.run(_run(json.load(sys.stdin)))), flush=True)
+    print(json.dumps(asyncio.run(_run(json.loads(sys.stdin.readline())))), flush=True)
