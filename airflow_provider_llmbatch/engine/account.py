@@ -118,6 +118,7 @@ class Account:
             ended_at=now,
             reason=str(stopped or "")[:REASON_LENGTH],
             retryable=isinstance(stopped, StoppedError) and stopped.retryable,
+            retry_after_s=stopped.retry_after_s if isinstance(stopped, StoppedError) else None,
             commonest_error=self._commonest(),
         )
 

@@ -74,6 +74,8 @@ async def assemble(
                 room_has_changed=dispatcher.room_has_changed,
                 observe=observe,
                 now=job.clocks.now,
+                policy=job.policy,
+                stop=dispatcher.stop,
             )
             async with _beating(beat):
                 yield dispatcher, pursuer, limiter

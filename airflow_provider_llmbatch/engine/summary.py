@@ -114,6 +114,8 @@ class Manifest:
     #: why it stopped, when it did, and whether trying again unchanged can help
     reason: str = ""
     retryable: bool = False
+    #: seconds after which it makes sense to go on, when known
+    retry_after_s: float | None = None
     #: what most failed calls had in common, and how many there were
     commonest_error: str = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.assets import made, tell_outlets
 from airflow_provider_llmbatch.operators.batch import job_of, read_plan
 from airflow_provider_llmbatch.operators.bridge import Bridge
+from airflow_provider_llmbatch.operators.deferral import defer
 from airflow_provider_llmbatch.operators.fate import decided, judge
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
 from airflow_provider_llmbatch.operators.observers import observing
@@ -63,6 +65,10 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
     :param fail_fast: stop when the first so many finished items all failed in one way; 0 never does.
     :param max_wait: seconds an item may wait for limits and retries; ``[llmbatch] max_wait`` when left out.
+    :param max_runtime: seconds after which the task gives its process back for a moment, and goes on in a new
+        one: below a time-out that the cluster has.
+    :param deferrable: whether the task leaves its worker while nothing can be sent for longer than
+        ``[llmbatch] defer_after``: throttled, over its limit, or until a budget of a day begins anew.
     :param priority: where tasks wait for the same limits, ``normal`` goes before ``low`` (for backfills).
     :param reuse: pay for each question once: wait for, and take, the answer of any other task that asks or
         has asked the same of the same service.
@@ -83,6 +89,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         "max_failed",
         "fail_fast",
         "max_wait",
+        "max_runtime",
+        "deferrable",
         "priority",
         "reuse",
         "on_existing",
@@ -107,6 +115,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         max_failed: float | str = MAX_FAILED,
         fail_fast: int | str = FAIL_FAST,
         max_wait: float | str | None = None,
+        max_runtime: float | str | None = None,
+        deferrable: bool | str = True,
         priority: Literal["normal", "low"] = "normal",
         reuse: bool | str = False,
         on_existing: Literal["resume", "restart", "fail"] = "resume",
@@ -127,6 +137,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         self.max_failed = max_failed
         self.fail_fast = fail_fast
         self.max_wait = max_wait
+        self.max_runtime = max_runtime
+        self.deferrable = deferrable
         self.priority = priority
         self.reuse = reuse
         self.on_existing = on_existing
@@ -134,19 +146,41 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Dispatch, and return the manifest."""
+        return self._dispatch_or_defer(context, None)
+
+    def go_on(self, context: Context, event: Any = None, since: float | None = None) -> dict[str, Any]:
+        """
+        Dispatch what is left, after a deferral.
+
+        :param event: of the trigger; storage knows better what is left.
+        :param since: Unix seconds of the first deferral.
+        """
+        return self._dispatch_or_defer(context, since)
+
+    def _dispatch_or_defer(self, context: Context, since: float | None) -> dict[str, Any]:
+        from airflow_provider_llmbatch.settings import load_settings
+
         with decided():
-            return self._dispatch(context)
+            settings = load_settings()
+            try:
+                return self._dispatch(context, settings)
+            except StoppedError as why:
+                if why.retry_after_s is None or not arguments.yes_or_no("deferrable", self.deferrable):
+                    raise
+                wait = arguments.seconds("max_wait", self._max_wait(settings))
+                defer(self, why, since=since, now=time.time(), max_wait_s=wait)
 
     def on_kill(self) -> None:
         """End in good order: what is paid is stored already."""
         if self._bridge is not None:
             self._bridge.cancel()
 
-    def _dispatch(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_llmbatch.engine.run import whole
-        from airflow_provider_llmbatch.settings import load_settings
+    def _max_wait(self, settings: Settings) -> Any:
+        return arguments.optional_text(self.max_wait) or settings.max_wait
 
-        settings = load_settings()
+    def _dispatch(self, context: Context, settings: Settings) -> dict[str, Any]:
+        from airflow_provider_llmbatch.engine.run import whole
+
         push_report_link(context)
         if self.chunk:
             job, chunk = self._planned(context, settings)
@@ -203,7 +237,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
         if is_local(result_path):
             surroundings.refuse_other_hosts(settings, f"The result path {result_path}")
-        wait = arguments.optional_text(self.max_wait) or settings.max_wait
+        runtime = arguments.optional_text(self.max_runtime)
+        deferrable = arguments.yes_or_no("deferrable", self.deferrable)
         return job_of(
             context,
             settings,
@@ -222,7 +257,9 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             priority=_PRIORITIES.index(arguments.choice("priority", self.priority, _PRIORITIES)),
             policy=Policy(
                 max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
-                max_wait_s=arguments.seconds("max_wait", wait),
+                max_wait_s=arguments.seconds("max_wait", self._max_wait(settings)),
+                defer_after_s=settings.defer_after if deferrable else None,
+                max_runtime_s=arguments.seconds("max_runtime", runtime) if deferrable and runtime else None,
                 fail_fast=arguments.whole_number("fail_fast", self.fail_fast, least=0),
             ),
         )

@@ -55,6 +55,7 @@ def judge(manifest: Manifest, max_failed: float) -> None:
             f"{manifest.reason} So far: {told}. Results are kept in {manifest.result_path}; clear the task "
             "to go on.",
             retryable=manifest.retryable,
+            retry_after_s=manifest.retry_after_s,
         )
     failed = manifest.items - manifest.good - manifest.counts.get(Outcome.SKIPPED, 0)
     if failed <= manifest.items * max_failed:

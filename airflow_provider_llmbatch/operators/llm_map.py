@@ -21,6 +21,8 @@ from airflow_provider_llmbatch.operators.fate import decided
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_llmbatch.engine.results.folder import Folder
+
 
 class LLMBatchMapOperator(DecoratedOperator, LLMBatchDispatchOperator):
     """
@@ -55,18 +57,24 @@ class LLMBatchMapOperator(DecoratedOperator, LLMBatchDispatchOperator):
             self.source = self._stored(context, self.python_callable(*self.op_args, **keywords))
         return LLMBatchDispatchOperator.execute(self, context)
 
-    def _stored(self, context: Context, items: Any) -> str:
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+    def go_on(self, context: Context, event: Any = None, since: float | None = None) -> dict[str, Any]:
+        """Dispatch what is left of the items that were stored before the deferral."""
+        self.source = f"{self._folder(context).uri}/{ITEMS_FILE}"
+        return LLMBatchDispatchOperator.go_on(self, context, event, since)
+
+    def _folder(self, context: Context) -> Folder:
+        from airflow_provider_llmbatch.operators.storage import open_folder
         from airflow_provider_llmbatch.settings import load_settings
 
+        return open_folder(arguments.result_location(self.result_path, context, load_settings(), apart=True))
+
+    def _stored(self, context: Context, items: Any) -> str:
         if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable):
             raise InputError(
                 f"{self.python_callable.__name__} returned {type(items).__name__}; yield items, each a "
                 "mapping such as {'id': …, 'vars': …} or a text."
             )
-        folder = open_folder(
-            arguments.result_location(self.result_path, context, load_settings(), apart=True)
-        )
+        folder = self._folder(context)
         folder.put(ITEMS_FILE, item_lines(items), replace=True)
         return f"{folder.uri}/{ITEMS_FILE}"
 

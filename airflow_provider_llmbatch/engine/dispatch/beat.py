@@ -9,10 +9,14 @@ from collections.abc import Callable
 from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts
 from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import EVERY_S, Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
 from airflow_provider_llmbatch.engine.dispatch.slots import Slots
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.state.protocols import Scope
-from airflow_provider_llmbatch.errors import LLMBatchError
+from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
+
+#: Seconds after which a run goes on that only has to change its process.
+AT_ONCE_S = 1.0
 
 
 class Beat:
@@ -28,6 +32,8 @@ class Beat:
     :param room_has_changed: is told when slots were resized.
     :param observe: gets the events.
     :param now: the process's clock.
+    :param policy: says when it is better to end and go on later.
+    :param stop: ends the run in good order.
     """
 
     def __init__(
@@ -42,7 +48,12 @@ class Beat:
         room_has_changed: Callable[[], None],
         observe: events.Observer,
         now: Callable[[], float],
+        policy: Policy,
+        stop: Callable[[LLMBatchError], None],
     ) -> None:
+        self._policy = policy
+        self._stop = stop
+        self._began = now()
         self._attempts = attempts
         self._pace = pace
         self._slots = slots
@@ -59,6 +70,17 @@ class Beat:
             await asyncio.sleep(EVERY_S)
             self.resize()
             await self.tell()
+            self.rest()
+
+    def rest(self) -> None:
+        """End the run, to go on later, when a worker would only be held for waiting."""
+        policy, wait_s = self._policy, self._limiter.wait_s
+        if policy.max_runtime_s is not None and self._now() - self._began > policy.max_runtime_s:
+            why = f"The task has run for max_runtime ({policy.max_runtime_s:g} s)."
+            self._stop(StoppedError(why, retryable=True, retry_after_s=AT_ONCE_S))
+        elif policy.defer_after_s is not None and wait_s > policy.defer_after_s and not self._attempts.open:
+            why = f"Nothing can be sent for {wait_s:.0f} s; it waits for {self._limiter.waits_for}."
+            self._stop(StoppedError(why, retryable=True, retry_after_s=wait_s))
 
     def resize(self) -> None:
         """Let the number of slots follow the limits and the latency."""

@@ -82,13 +82,23 @@ class Dispatcher:
                     if number % TURN == 0:
                         await asyncio.sleep(0)
                     await self._until(self._has_room)
-                    if isinstance(self.stopped, StoreError):
-                        # Storage fails, or a newer try has taken over and owns what is left.
+                    if self._leaves_the_rest():
                         break
                     self._take_in(piece, compose, group)
                 await self._until(lambda: not self._live)
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from failures
+
+    def _leaves_the_rest(self) -> bool:
+        """
+        Whether what is left gets no row now: no row is ``unsent`` as well.
+
+        Storage fails, or a newer try has taken over and owns it, or this one goes on with it soon.
+        """
+        why = self.stopped
+        return isinstance(why, StoreError) or (
+            isinstance(why, StoppedError) and why.retry_after_s is not None
+        )
 
     def stop(self, why: LLMBatchError) -> None:
         """Send nothing more; what is open is still awaited."""

@@ -39,7 +39,7 @@ from airflow_provider_llmbatch.engine.exchange import (
 )
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Result, RunRef
 from airflow_provider_llmbatch.engine.observe import events
-from airflow_provider_llmbatch.engine.state.protocols import Scope
+from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
 
@@ -55,6 +55,10 @@ class Policy:
     max_wait_s: float = 6 * 3600.0
     #: stop when the first so many finished items failed in the same way for good; 0 never does
     fail_fast: int = 20
+    #: end, to go on later, when nothing can be sent for longer than so many seconds; None waits here
+    defer_after_s: float | None = None
+    #: end, to go on at once, after so many seconds; None goes on to the end
+    max_runtime_s: float | None = None
 
 
 #: A row, and what books the call that brought it.
@@ -271,8 +275,9 @@ class Pursuer:
         if course.otherwise is not None:
             # There is no room to better the reply: what was paid is all there will be.
             return course.otherwise, _nothing
-        if any(m.key == meter and m.window_s is None for m in self._scope.meters):
-            self._stop(StoppedError(f"The budget {meter} is spent.", retryable=False))
+        budget = next((m for m in self._scope.meters if m.key == meter and m.window_s is None), None)
+        if budget is not None:
+            self._stop(_spent(budget, self._clocks.wall()))
             return self._unsent(course)
         message = f"The request needs {course.tokens} tokens, more than {meter} ever allows; raise the limit."
         final = Final(outcome=Outcome.TOO_LONG, error=ItemError(kind="over_limit", message=message))
@@ -300,3 +305,14 @@ class Pursuer:
 
 def _nothing() -> None:
     """Book no call, since none was made."""
+
+
+def _spent(budget: Meter, now: float) -> StoppedError:
+    resets_s = budget.resets_in(now)
+    if resets_s is None:
+        return StoppedError(f"The budget {budget.key} is spent.", retryable=False)
+    return StoppedError(
+        f"The budget {budget.key} of this {budget.period} is spent; the next begins in {resets_s:.0f} s.",
+        retryable=True,
+        retry_after_s=resets_s,
+    )

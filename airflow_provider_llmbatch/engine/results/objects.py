@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import io
 import itertools
 import tempfile
@@ -26,6 +27,7 @@ from airflow_provider_llmbatch.engine.results.blocks import Blocks
 from airflow_provider_llmbatch.engine.results.names import PartName
 from airflow_provider_llmbatch.engine.results.shipping import PART_ROWS, PART_S, Shipper, SpooledAppender
 from airflow_provider_llmbatch.engine.results.spool import Spool
+from airflow_provider_llmbatch.engine.results.within import within
 from airflow_provider_llmbatch.errors import ConfigurationError, StoreError
 
 #: Seconds between the tries of one operation, on top of what the store's driver does.
@@ -34,6 +36,8 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 WRITE_BYTES = 8 * 2**20
 #: Operations at the same time.
 AT_ONCE = 8
+#: Seconds that one operation may take; drivers have been seen to wait for ever.
+OPERATION_S = 60.0
 
 T = TypeVar("T")
 
@@ -49,6 +53,7 @@ class ObjectFolder:
     :param spool_root: directory of the spools; one below the system's temporary directory when None.
     :param part_rows: rows after which a part is stored.
     :param part_s: seconds after which a part is stored.
+    :param operation_s: seconds that one operation may take.
     :param sleep: waits between tries.
     :raises StoreError: when what earlier processes left in the spool cannot be stored.
     """
@@ -65,11 +70,13 @@ class ObjectFolder:
         spool_root: Path | None = None,
         part_rows: int = PART_ROWS,
         part_s: float = PART_S,
+        operation_s: float = OPERATION_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._uri = uri.rstrip("/")
         self._files = files
         self._path = path.rstrip("/")
+        self._operation_s = operation_s
         self._sleep = sleep
         #: bytes of the parts that were listed: a part never changes
         self._known: dict[str, int] = {}
@@ -224,8 +231,8 @@ class ObjectFolder:
         try:
             with _told("write", f"{self._uri}/{name}"):
                 for chunk in chunks:
-                    file.write(chunk)
-                file.close()
+                    within(self._operation_s, functools.partial(file.write, chunk))
+                within(self._operation_s, file.close)
         except BaseException:
             _abandon(file)
             raise
@@ -249,7 +256,7 @@ class ObjectFolder:
         where = f"{self._uri}/{name}" if name else self._uri
         for delay in BACK_OFF_S:
             try:
-                return act()
+                return within(self._operation_s, act)
             except (FileNotFoundError, FileExistsError):
                 raise
             except PermissionError:
@@ -258,7 +265,7 @@ class ObjectFolder:
             except Exception:
                 self._sleep(delay)
         with _told(what, where):
-            return act()
+            return within(self._operation_s, act)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
 
 Unit = Literal["requests", "tokens", "micro_usd"]
@@ -45,6 +45,17 @@ class Meter:
         if not self.period:
             return self.key
         return f"{self.key}/{datetime.fromtimestamp(now, UTC):{_PERIODS[self.period]}}"
+
+    def resets_in(self, now: float) -> float | None:
+        """Return the seconds until a total of a day or month begins anew; None for other meters."""
+        if not self.period:
+            return None
+        today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        following = today + timedelta(days=1)
+        if self.period == "month":
+            # The 28th and four days more are in the next month, whatever the month.
+            following = (today.replace(day=28) + timedelta(days=4)).replace(day=1)
+        return following.timestamp() - now
 
     @property
     def quantum_s(self) -> float:

@@ -105,6 +105,8 @@ class Limiter:
         self.waited_s: dict[str, float] = {}
         #: what the head of the line waits for now; ``""`` when nobody waits
         self.waits_for = ""
+        #: seconds that it was last told to wait
+        self.wait_s = 0.0
         self._waits_since = 0.0
 
     async def __aenter__(self) -> Limiter:
@@ -235,7 +237,8 @@ class Limiter:
             self._drop(head[len(taken.grants)], LimitRefusedError(taken.waits_for))
         self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
         self._waits_since = self._now()
-        return 0.0 if taken.refused else taken.wait_s
+        self.wait_s = taken.wait_s if self.waits_for else 0.0
+        return self.wait_s
 
     def _count_wait(self) -> None:
         """Book the time since the last step as waited, and let those give up whose time is over."""
