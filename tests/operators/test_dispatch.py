@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from decimal import Decimal
 
@@ -189,3 +190,16 @@ def test_a_priority_that_is_none_is_refused_before_anything_is_sent(stage):
     with pytest.raises(AirflowFailException, match="priority is 'high'; set it to one of normal, low"):
         stage.run(stage.dispatch(source=stage.items(1), priority="high"))
     assert stage.run(stage.dispatch(source=stage.items(1), priority="low"))["counts"] == {"ok": 1}
+
+
+def test_two_tasks_run_at_once_in_one_process_and_inside_of_a_loop(stage):
+    async def both():
+        one, two = stage.dispatch(source=stage.items(20)), stage.dispatch(task_id="u", source=stage.items(20))
+        return await asyncio.gather(asyncio.to_thread(stage.run, one), asyncio.to_thread(stage.run, two))
+
+    async def inside():
+        return stage.run(stage.dispatch(task_id="v", source=stage.items(3)))
+
+    assert [value["counts"] for value in asyncio.run(both())] == [{"ok": 20}, {"ok": 20}]
+    assert asyncio.run(inside())["counts"] == {"ok": 3}
+    assert len(stage.service.arrivals()) == 43

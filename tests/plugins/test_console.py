@@ -4,6 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_llmbatch.engine import manifests
+from airflow_provider_llmbatch.engine.items import Outcome
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.summary import Manifest
+from airflow_provider_llmbatch.operators.places import Note, leave_note, task_folder
+
 REPORT = "/llmbatch/dags/billing/runs/manual__2026-11-29T12:00:00+00:00/tasks/dispatch/report"
 
 
@@ -75,3 +81,23 @@ def test_no_name_leads_out_of_the_results(api, results, report_file, climbing, p
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/", "/dags"])
 def test_nothing_else_answers_under_the_prefix(api, path):
     assert api(f"/llmbatch{path}", "admin").status_code == 404
+
+
+def test_the_page_of_a_running_task_is_asked_for_again_until_it_has_ended(api, results):
+    folder = open_folder(task_folder(str(results), "billing", "running", "dispatch"))
+    leave_note(folder, Note(result_path=folder.uri))
+    path = "/llmbatch/dags/billing/runs/running/tasks/dispatch/report"
+    assert api(path).status_code == 401
+    begun = api(path, "viewer")
+    assert begun.status_code == 404
+    assert "has begun, and has stored nothing so far" in begun.text
+    assert int(begun.headers["refresh"]) >= 10
+    manifests.store(
+        folder, Manifest(result_path=folder.uri, state="complete", items=2, counts={Outcome.OK: 2})
+    )
+    (Path(folder.uri) / "chunk-00000.json").write_text("{}")
+    ended = api(path, "viewer")
+    assert ended.status_code == 200
+    assert "2 of 2" in ended.text
+    assert "refresh" not in ended.headers
+    assert "content-security-policy" in ended.headers
