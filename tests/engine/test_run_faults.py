@@ -57,10 +57,13 @@ async def test_one_429_holds_everybody_back_and_uses_no_try(tmp_path: Path):
 async def test_five_429s_in_a_row_leave_all_tries_to_the_item(tmp_path: Path):
     """P19."""
     slow_down = {**SLOW_DOWN, "headers": {"retry-after-ms": "50"}}
-    with simulated({"match": {"first": 5}, "reply": slow_down}) as simulator:
-        done = await ran(tmp_path, simulator, policy={"max_attempts": 1})
+    away = {"status": 503, "error": {"message": "away"}}
+    with simulated(
+        {"match": {"first": 5}, "reply": slow_down}, {"match": {"first": 1}, "reply": away}
+    ) as simulator:
+        done = await ran(tmp_path, simulator, policy={"max_attempts": 2})
     assert done.outcomes == {Outcome.OK: 1}
-    assert done.results[0].attempts == 6
+    assert done.results[0].attempts == 7
 
 
 async def test_an_item_waits_no_longer_than_it_may(tmp_path: Path):

@@ -141,14 +141,15 @@ async def test_a_request_that_leaves_after_its_slack_is_counted_once_more(state:
 async def test_a_grant_that_is_too_old_when_the_request_could_leave_is_given_back_and_taken_again(
     state: SqliteState,
 ):
-    slow = [True]
+    given: list[int] = []
 
     class SlowOnce(SqliteState):
-        """A state that is slow to answer the first time, as one on a busy disk is."""
+        """A state that is slow to answer its first take, as one on a busy disk is."""
 
         def _take(self, *arguments: Any) -> Any:
             taken = super()._take(*arguments)
-            if slow.pop() if slow else False:
+            given.append(len(taken.grants))
+            if len(given) == 1:
                 time.sleep(0.3)
             return taken
 
@@ -159,6 +160,7 @@ async def test_a_grant_that_is_too_old_when_the_request_could_leave_is_given_bac
             assert isinstance(tried.seen, Reply)
             assert (limiter.granted_requests, limiter.late_arrivals) == (1, 0)
         assert len(simulator.arrivals()) == 1
+    assert sum(given) == 2
     assert await used(busy) == (1, tried.seen.usage.total, tried.seen.usage.total)
     assert notes.lines == [("sent", 3, 1)]
     await busy.close()
