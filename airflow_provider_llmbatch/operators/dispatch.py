@@ -274,6 +274,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             state = surroundings.open_state(settings)
             claims = surroundings.open_claims(state) if reuse else None
             try:
+                await surroundings.warn_about(state, self.log.warning)
                 return await run(job, chunk, state=state, observe=observe, note=self.log.info, claims=claims)
             finally:
                 await state.close()

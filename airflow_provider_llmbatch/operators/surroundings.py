@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_llmbatch.engine.state.claims import Claims
     from airflow_provider_llmbatch.engine.state.protocols import State
     from airflow_provider_llmbatch.settings import Settings
@@ -40,6 +42,14 @@ def open_state(settings: Settings) -> State:
         return RedisState(connect(address))
     refuse_other_hosts(settings, "State in a SQLite file")
     return SqliteState("/" + rest.lstrip("/"), host="" if settings.single_host else host_of(settings))
+
+
+async def warn_about(state: State, warn: Callable[[str], None]) -> None:
+    """Say what about a store's settings may cost what it holds."""
+    from airflow_provider_llmbatch.engine.state.redis import RedisState
+
+    if isinstance(state, RedisState) and (words := await state.warning()):
+        warn(words)
 
 
 def open_claims(state: State) -> Claims:

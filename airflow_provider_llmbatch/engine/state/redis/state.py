@@ -152,6 +152,20 @@ class RedisState:
             value = await self._client.get(keys.standing(owner))
         return None if value is None else Standing(owner=owner, **json.loads(value))
 
+    async def warning(self) -> str | None:
+        """Return, in a sentence, what about the server's settings may cost what it holds; None when nothing."""
+        try:
+            found = await asyncio.wait_for(self.command("CONFIG", "GET", "maxmemory-policy"), 5.0)
+        except (StoreError, TimeoutError):
+            return None
+        policy = found.get("maxmemory-policy") if isinstance(found, dict) else found[1] if found else None
+        if policy in (None, "noeviction"):
+            return None
+        return (
+            f"Redis throws keys away when it is full (maxmemory-policy {policy}): limits and claims may be "
+            "forgotten. Set it to noeviction, or give [llmbatch] a server of its own."
+        )
+
     async def close(self) -> None:
         """Close the connections, when what is under way is over."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -305,14 +319,3 @@ def _settlement(one: Settlement) -> list[Any]:
 def _recovery_us(scope: Scope) -> int:
     window_s = next((m.window_s for m in scope.meters if m.window_s is not None), 60.0)
     return round(arithmetic.FACTOR_RECOVERY_S * window_s / 60.0 * _MICRO)
-
-
-async def eviction_policy(client: Any) -> str | None:
-    """Return what the server throws away when it is full; None when it does not say."""
-    from redis.exceptions import RedisError
-
-    try:
-        answer = await asyncio.wait_for(client.config_get("maxmemory-policy"), 5.0)
-    except (RedisError, OSError, TimeoutError):
-        return None
-    return str(answer.get("maxmemory-policy")) if answer else None

@@ -116,3 +116,14 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str
     with pytest.raises(ConfigurationError, match="write it like one of") as refused:
         connect(url.replace("//", "//:s3cret-canary@"))
     assert "s3cret-canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"), [("noeviction", None), ("allkeys-lru", "maxmemory-policy allkeys-lru")]
+)
+async def test_a_server_that_throws_keys_away_is_warned_about(tmp_path: Path, policy: str, words: str | None):
+    with running(tmp_path, "--maxmemory-policy", policy) as server:
+        state = RedisState(connect(server.url))
+        told = await state.warning()
+        await state.close()
+    assert told is None if words is None else words in str(told)
