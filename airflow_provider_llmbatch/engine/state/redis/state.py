@@ -21,6 +21,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Settlement,
     Standing,
     Taken,
+    Told,
 )
 from airflow_provider_llmbatch.engine.state.redis import keys, scripts
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
@@ -69,11 +70,17 @@ class RedisState:
         self._begun: set[tuple[str, int, str]] = set()
         self._under_way: set[asyncio.Future[Any]] = set()
 
-    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+    async def take(
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement] = (),
+        told: Sequence[Told] = (),
+    ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
         await self._greet(scope.domain)
         take_id = self._new_id()
-        answer = await self._ask(scope, needs, settled, take_id)
+        answer = await self._ask(scope, needs, settled, told, take_id)
         verdict, now, granted, wait_us, waits_for, fence, self._epoch = answer
         if verdict == "stale":
             raise StaleFenceError(
@@ -92,14 +99,19 @@ class RedisState:
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
         """See :meth:`.protocols.Limits.throttle`."""
+        windows = [meter for meter in scope.meters if meter.window_s is not None]
         arguments = [
             round(seconds * _MICRO),
-            _recovery_us(scope),
-            round(arithmetic.FACTOR_DROP * _MICRO),
-            round(arithmetic.FACTOR_FLOOR * _MICRO),
+            _window_us(scope),
+            round(max((meter.slack_s for meter in windows), default=0.0) * _MICRO),
+            arithmetic.FACTOR_STEEPNESS,
+            arithmetic.FACTOR_DROP,
+            arithmetic.FACTOR_FLOOR,
+            *(meter.capacity for meter in windows),
         ]
-        name = Keys(scope.domain).throttle(scope.throttle)
-        await self.script("throttle", [name], [str(n) for n in arguments])
+        names = Keys(scope.domain)
+        places = [names.throttle(scope.throttle), *(names.meter(meter.key) for meter in windows)]
+        await self.script("throttle", places, [str(n) for n in arguments])
 
     async def rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
         """See :meth:`.protocols.Limits.rebuild`."""
@@ -115,7 +127,11 @@ class RedisState:
         answer = await self.script(
             "levels",
             [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
-            [str(_recovery_us(scope)), *(str(size[key]) for size in sizes for key in ("kept", "quantum"))],
+            [
+                str(_window_us(scope)),
+                str(arithmetic.FACTOR_STEEPNESS),
+                *(str(size[key]) for size in sizes for key in ("kept", "quantum")),
+            ],
         )
         factor, *used = answer
         return [
@@ -153,7 +169,7 @@ class RedisState:
         return None if value is None else Standing(owner=owner, **json.loads(value))
 
     async def warning(self) -> str | None:
-        """Return, in a sentence, what about the server's settings may cost what it holds; None when nothing."""
+        """Return, in a sentence, what about the server may cost what it holds; None when nothing."""
         try:
             found = await asyncio.wait_for(self.command("CONFIG", "GET", "maxmemory-policy"), 5.0)
         except (StoreError, TimeoutError):
@@ -201,10 +217,16 @@ class RedisState:
             task.exception()
 
     async def _ask(
-        self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement], take_id: str
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement],
+        told: Sequence[Told],
+        take_id: str,
     ) -> list[str]:
         undo = dict(self._unanswered)
         mark = (scope.owner, scope.fence, scope.throttle)
+        said = arithmetic.told_of(scope.meters, told)
         ask = {
             "id": take_id,
             "owner": scope.owner,
@@ -216,12 +238,14 @@ class RedisState:
             "max_in_flight": scope.max_in_flight,
             "lease_us": round(scope.lease_s * _MICRO),
             "turn_us": round(TURN_S * _MICRO),
-            "recovery_us": _recovery_us(scope),
+            "window_us": _window_us(scope),
+            "steepness": arithmetic.FACTOR_STEEPNESS,
+            "believed": arithmetic.BELIEVED_WINDOWS,
             "known_epoch": self._epoch,
             "server": self._server,
             "recent": int(self._recent),
             "undo": list(undo.items()),
-            "meters": [_meter(meter) for meter in scope.meters],
+            "meters": [{**_meter(meter), **_told(said.get(meter))} for meter in scope.meters],
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
             "settled": [_settlement(one) for one in settled],
         }
@@ -316,6 +340,12 @@ def _settlement(one: Settlement) -> list[Any]:
     return [one.grant.id, tokens, micro_usd, int(one.sent), int(one.late)]
 
 
-def _recovery_us(scope: Scope) -> int:
+def _told(told: Told | None) -> dict[str, list[int]]:
+    if told is None:
+        return {}
+    return {"told": [-1 if amount is None else amount for amount in (told.limit, told.remaining)]}
+
+
+def _window_us(scope: Scope) -> int:
     window_s = next((m.window_s for m in scope.meters if m.window_s is not None), 60.0)
-    return round(arithmetic.FACTOR_RECOVERY_S * window_s / 60.0 * _MICRO)
+    return round(window_s * _MICRO)
