@@ -33,6 +33,13 @@ def until(there: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> A
     return found
 
 
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 @dataclass
 class Installation:
     """Airflow in a folder, and the requests of a user."""
@@ -61,7 +68,6 @@ class Installation:
             **os.environ,
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.home / "dags"),
-            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "2",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -71,6 +77,7 @@ class Installation:
             "AIRFLOW__API__PORT": port,
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         }
 
@@ -144,7 +151,7 @@ def talking_to(port: int, family: subprocess.Popen[bytes]) -> psutil.Process | N
 @contextmanager
 def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installation]:
     """
-    Run an Airflow with one DAG file.
+    Run an Airflow with one DAG file, which is called as its DAG.
 
     :param home: an empty folder.
     :param database: a SQLite file that Airflow has made; it is copied.
@@ -153,9 +160,7 @@ def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installati
         made.backup(own)
     (home / "dags").mkdir()
     shutil.copy(dag_file, home / "dags")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{found.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     with httpx.Client(timeout=30.0) as client:
         airflow = Installation(home, url, client)
         try:
@@ -165,6 +170,8 @@ def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installati
             until(lambda: _answers(airflow), "the API server")
             token = airflow.request("GET", "/auth/token")["access_token"]
             client.headers["Authorization"] = f"Bearer {token}"
+            # The database may know the DAG from before, as Airflow makes them: paused.
+            airflow.request("PATCH", f"/api/v2/dags/{dag_file.stem}", {"is_paused": False})
             yield airflow
         finally:
             airflow.end()

@@ -130,7 +130,7 @@ def test_a_prompt_version_that_is_not_there_and_where_it_was_looked_for(stage):
 def test_a_budget_on_a_price_that_nobody_knows(stage):
     message = refusal(stage, stage.dispatch(source=stage.items(1), budget_usd=1))
     assert "budget_usd is 1, but the price of model 'm-1' is not known" in message
-    assert "leave budget_usd out" in message
+    assert "prices_path" in message
 
 
 @pytest.mark.parametrize(
