@@ -46,10 +46,11 @@ def job_of(
     :raises InputError: for a source or prompt that cannot be used.
     """
     from airflow_provider_llmbatch.engine.job import Job
-    from airflow_provider_llmbatch.engine.source import open_source
+    from airflow_provider_llmbatch.engine.locations import is_local
     from airflow_provider_llmbatch.engine.tokens.price import read_prices
     from airflow_provider_llmbatch.engine.validate.schema import output_schema
     from airflow_provider_llmbatch.hooks.llm import LLMBatchHook
+    from airflow_provider_llmbatch.operators.storage import filesystem_of, open_source
 
     connection = LLMBatchHook(llm_conn_id).settings()
     found = arguments.prompt_of(prompt, context, settings)
@@ -66,12 +67,13 @@ def job_of(
         model=asked,
         schema=output_schema(output_type if output_type is not None else found.output_schema),
         result_path=result_path,
+        filesystem=filesystem_of(result_path),
         run=arguments.run_ref(context),
         params=arguments.mapping("model_params", model_params),
         prices=read_prices(settings.prices_path) if settings.prices_path else {},
         sample=arguments.optional_whole_number("sample", sample),
         max_failed=arguments.share("max_failed", max_failed),
-        host=surroundings.host_of(settings) if "://" not in result_path else "",
+        host=surroundings.host_of(settings) if is_local(result_path) else "",
         **further,
     )
 
@@ -106,8 +108,8 @@ def read_plan(descriptor: Any) -> Plan:
 
     :raises InputError: when it is not there, or another one is.
     """
-    from airflow_provider_llmbatch.engine.results.folder import open_folder
     from airflow_provider_llmbatch.engine.summary import Plan
+    from airflow_provider_llmbatch.operators.storage import open_folder
 
     if not isinstance(descriptor, Mapping) or not {"plan", "chunk", "sha"} <= set(descriptor):
         raise InputError(f"{str(descriptor)[:80]!r} is no chunk; use what LLMBatchSplitOperator returns.")

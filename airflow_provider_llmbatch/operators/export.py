@@ -96,7 +96,7 @@ class LLMBatchExportOperator(BaseOperator):
 
     def _to_file(self, context: Context, known: Sequence[Column]) -> dict[str, Any]:
         from airflow_provider_llmbatch.engine.export import to_file
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.operators.storage import open_folder
         from airflow_provider_llmbatch.settings import load_settings
 
         parent, name = posixpath.split(arguments.optional_text(self.path) or "")
@@ -133,7 +133,7 @@ class LLMBatchExportOperator(BaseOperator):
 
     def _results(self) -> Iterator[Result]:
         from airflow_provider_llmbatch.engine.export import results_of
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.operators.storage import open_folder
 
         chunks: dict[str, set[int]] = {}
         for manifest in arguments.manifests_of("manifests", self.manifests):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def failed_rows(manifests: Sequence[Manifest]) -> Iterator[Result]:
     """Yield the failed rows of dispatches, in index order, as long as somebody reads them."""
     from airflow_provider_llmbatch.engine.items import Outcome
-    from airflow_provider_llmbatch.engine.results.folder import open_folder
     from airflow_provider_llmbatch.engine.results.read import results
+    from airflow_provider_llmbatch.operators.storage import open_folder
 
     bad = [outcome for outcome in Outcome if not outcome.is_good]
     chunks: dict[str, list[int]] = {}

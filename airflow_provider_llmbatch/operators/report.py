@@ -60,7 +60,7 @@ class LLMBatchReportOperator(BaseOperator):
         from airflow_provider_llmbatch.engine.report.html import to_html
         from airflow_provider_llmbatch.engine.report.markdown import to_markdown
         from airflow_provider_llmbatch.engine.report.merge import merge
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.operators.storage import open_folder
         from airflow_provider_llmbatch.settings import load_settings
 
         push_report_link(context)

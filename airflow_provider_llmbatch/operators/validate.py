@@ -62,16 +62,17 @@ class LLMBatchValidateOperator(BaseOperator):
 
     def _validate(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:
         from airflow_provider_llmbatch.engine.clocks import Clocks
+        from airflow_provider_llmbatch.engine.locations import is_local
         from airflow_provider_llmbatch.engine.recheck import recheck
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
         from airflow_provider_llmbatch.engine.validate.schema import output_schema
+        from airflow_provider_llmbatch.operators.storage import open_folder
         from airflow_provider_llmbatch.settings import load_settings
 
         settings = load_settings()
         most_failed = arguments.share("max_failed", self.max_failed)
         schema = output_schema(self.output_type)
         path = arguments.result_location(self.result_path, context, settings, apart=False)
-        host = surroundings.host_of(settings) if "://" not in path else ""
+        host = surroundings.host_of(settings) if is_local(path) else ""
         folder, clocks = open_folder(path), Clocks()
         checked = [recheck(portion, schema, folder, host=host, clocks=clocks) for portion in self._portions()]
         values = [manifest.to_json() for manifest in checked]
@@ -85,7 +86,7 @@ class LLMBatchValidateOperator(BaseOperator):
 
     def _portions(self) -> Iterator[Portion]:
         from airflow_provider_llmbatch.engine.recheck import of_folder
-        from airflow_provider_llmbatch.engine.results.folder import open_folder
+        from airflow_provider_llmbatch.operators.storage import open_folder
 
         path = arguments.optional_text(self.path)
         if bool(self.manifest) == (path is not None):

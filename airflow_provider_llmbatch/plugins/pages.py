@@ -92,7 +92,7 @@ def report_page(
 
 
 def _found(path: str, who: Who, map_index: int, clock: Callable[[], float]) -> Page | None:
-    from airflow_provider_llmbatch.engine.results.folder import open_folder
+    from airflow_provider_llmbatch.operators.storage import open_folder
 
     folder = open_folder(path, read_only=True)
     if (written := _read(folder, REPORT_FILE)) is not None:
@@ -118,13 +118,13 @@ def _made(note: Note, *, title: str, clock: Callable[[], float]) -> Page | None:
     from airflow_provider_llmbatch.engine.report.html import to_html
     from airflow_provider_llmbatch.engine.report.merge import merge
     from airflow_provider_llmbatch.engine.report.numbers import moment
-    from airflow_provider_llmbatch.engine.results.folder import open_folder
+    from airflow_provider_llmbatch.operators.storage import open_folder
 
     began = clock()
     folder = open_folder(note.result_path, read_only=True)
     as_of = _RUNNING.format(moment=moment(began))
     plan = _plan(note)
-    parts = [part for part in manifests(folder, as_of=as_of) if _is_of(part, plan)]
+    parts = [part for part in manifests(folder, as_of=as_of, now=began) if _is_of(part, plan)]
     if not parts:
         return None
     report = merge([*parts, *_not_begun(parts, plan, as_of)], plan=plan, title=title)

@@ -64,6 +64,7 @@ def running() -> Iterator[Bucket]:
             assert url, "the S3 server did not start"
             yield new_bucket(url)
         finally:
+            _close(url)
             process.terminate()
 
 
@@ -87,6 +88,14 @@ def _files(url: str) -> Any:
         config_kwargs={"retries": {"max_attempts": 0}, "read_timeout": 20},
         skip_instance_cache=True,
     )
+
+
+def _close(url: str) -> None:
+    """Close the connections of a file system, if there is one."""
+    files = _files(url)
+    if files._s3 is not None:
+        files.close_session(files.loop, files._s3creator)
+    _files.cache_clear()
 
 
 class _Faulty:

@@ -55,9 +55,12 @@ class LineFile:
         return os.fstat(self.descriptor).st_nlink == 0
 
     def close(self) -> None:
-        """Let go of the file."""
-        with contextlib.suppress(OSError):
-            os.close(self.descriptor)
+        """Let go of the file; as often as you like."""
+        # Somebody else may have the number of a descriptor that is closed.
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def whole_lines(content: bytes) -> bytes:

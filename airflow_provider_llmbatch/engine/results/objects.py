@@ -36,7 +36,7 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 WRITE_BYTES = 8 * 2**20
 #: Operations at the same time.
 AT_ONCE = 8
-#: Seconds that one operation may take; drivers have been seen to wait for ever.
+#: Seconds that one operation may take, whatever the driver's own time-outs leave out.
 OPERATION_S = 60.0
 
 T = TypeVar("T")

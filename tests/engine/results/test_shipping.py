@@ -112,6 +112,24 @@ def test_a_fault_that_passes_is_waited_out(reopen, files: Unsteady):
     assert [one.index for one in read.results(reopen())] == [0]
 
 
+def test_a_store_that_never_answers_is_asked_again(reopen, files: Unsteady):
+    store = opened(reopen(operation_s=0.2, sleep=lambda _: files.open_for_writing.set()))
+    finish(store, 0)
+    files.open_for_writing.clear()
+    store.close()
+    assert [one.index for one in read.results(reopen())] == [0]
+
+
+def test_a_store_that_never_answers_is_given_up(reopen, files: Unsteady):
+    store = opened(reopen(operation_s=0.05))
+    finish(store, 0)
+    files.open_for_writing.clear()
+    with pytest.raises(StoreError, match=r"TimeoutError: no answer within 0\.05 s"):
+        store.close()
+    files.open_for_writing.set()
+    assert [one.index for one in read.results(reopen())] == [0]
+
+
 def test_a_store_that_fails_for_good_stops_the_run_and_loses_nothing(reopen, files: Unsteady, tmp_path: Path):
     store = opened(reopen(part_rows=1))
     files.open_for_writing.clear()

@@ -7,7 +7,9 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
 
 from airflow_provider_llmbatch.engine.items import Outcome
@@ -18,6 +20,7 @@ from airflow_provider_llmbatch.engine.results.spool import Spool
 from airflow_provider_llmbatch.errors import StoreError
 from tests.engine.results.made import COST, finish, opened
 
+ROOT = Path(__file__).parents[3]
 URI = "memory://results"
 #: Fills files of a spool, says so, and waits to be killed.
 WRITER = """
@@ -36,8 +39,11 @@ time.sleep(60)
 
 def write(root: Path, *names: str) -> subprocess.Popen[str]:
     """Start a process that fills files of the spool."""
-    command = [sys.executable, "-c", WRITER, str(root), URI, *names]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return started("-c", WRITER, str(root), URI, *names)
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
     return process
@@ -124,22 +130,45 @@ def test_a_host_without_a_place_for_a_spool_says_what_to_set(tmp_path: Path):
         Spool(tmp_path / "file" / "spool", URI).create(PartName(0, 1, 1))
 
 
+#: Finishes three items of a batch, sends a fourth, says so, and waits to be killed.
+TRY = """
+import sys, time
+from pathlib import Path
+import fsspec
+from airflow_provider_llmbatch.engine.results.objects import ObjectFolder
+from tests.engine.results.made import finish, opened
+files = fsspec.filesystem("file", auto_mkdir=True)
+store = opened(ObjectFolder("disk://results", files, sys.argv[1], spool_root=Path(sys.argv[2]), part_s=60))
+for index in range(3):
+    finish(store, index)
+store.sent(3, 1)
+print("there", flush=True)
+time.sleep(60)
+"""
+
+
 @pytest.fixture
-def left(memory: Callable[..., ObjectFolder], tmp_path: Path) -> Path:
+def reopen(tmp_path: Path) -> Callable[..., ObjectFolder]:
+    """Return a function that opens a folder, on a file system that processes share."""
+    files = fsspec.filesystem("file", auto_mkdir=True)
+
+    def open_it(**options: Any) -> ObjectFolder:
+        values = {"spool_root": tmp_path / "spool", "sleep": lambda _: None, **options}
+        return ObjectFolder("disk://results", files, str(tmp_path / "results"), **values)
+
+    return open_it
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
     """Leave the spool of a try that was killed with three finished items in it; return it."""
-    folder = memory()
-    store = opened(folder)
-    for index in range(3):
-        finish(store, index)
-    store.sent(3, 1)
-    for appender in (store._rows, store._ledger):
-        appender._file.close()  # as the kernel does
+    kill(started("-c", TRY, str(tmp_path / "results"), str(tmp_path / "spool")))
     return tmp_path / "spool"
 
 
-def test_the_next_try_on_the_host_stores_what_was_left_exactly_once(memory, left: Path):
+def test_the_next_try_on_the_host_stores_what_was_left_exactly_once(reopen, left: Path):
     for _ in range(2):
-        folder = memory()
+        folder = reopen()
         assert [one.index for one in read.results(folder)] == [0, 1, 2]
         store = opened(folder)
         assert store.where.counts() == {Outcome.OK: 3, Outcome.UNSENT: 7}
@@ -149,38 +178,38 @@ def test_the_next_try_on_the_host_stores_what_was_left_exactly_once(memory, left
     assert not list(left.glob("*/*"))
 
 
-def test_a_part_that_was_stored_before_the_kill_is_not_stored_again(memory, left: Path):
+def test_a_part_that_was_stored_before_the_kill_is_not_stored_again(reopen, left: Path):
     content = {path.name: path.read_bytes() for path in left.glob("*/*")}
-    memory()
-    spool = Spool(left, memory(read_only=True).uri)
+    reopen()
+    spool = Spool(left, reopen(read_only=True).uri)
     spool.path.mkdir()
     for name, lines in content.items():
         (spool.path / name).write_bytes(lines)
-    before = memory(read_only=True).sizes()
-    assert memory().sizes() == before
-    assert resume.spent(memory())[1].usd == 3 * COST.usd
+    before = reopen(read_only=True).sizes()
+    assert reopen().sizes() == before
+    assert resume.spent(reopen())[1].usd == 3 * COST.usd
     assert not list(left.glob("*/*"))
 
 
-def test_lines_under_a_name_that_others_have_taken_go_under_the_next(memory, left: Path):
-    folder = memory(read_only=True)
-    other = opened(memory(spool_root=left.parent / "other host"), fence=2)
+def test_lines_under_a_name_that_others_have_taken_go_under_the_next(reopen, left: Path):
+    folder = reopen(read_only=True)
+    other = opened(reopen(spool_root=left.parent / "other host"), fence=2)
     finish(other, 5)
     other.close()
     with folder.open("part-00000-2-1.jsonl") as file:
         folder.put("part-00000-1-1.jsonl", iter([file.read()]))
-    assert [one.index for one in read.results(memory())] == [0, 1, 2, 5]
-    assert "part-00000-1-2.jsonl" in memory().names()
+    assert [one.index for one in read.results(reopen())] == [0, 1, 2, 5]
+    assert "part-00000-1-2.jsonl" in reopen().names()
 
 
-def test_another_host_knows_nothing_of_the_spool(memory, left: Path):
-    store = opened(memory(spool_root=left.parent / "other host"))
+def test_another_host_knows_nothing_of_the_spool(reopen, left: Path):
+    store = opened(reopen(spool_root=left.parent / "other host"))
     assert store.where.counts() == {Outcome.UNSENT: 10}
     assert store.possible_double_paid == 0
     store.close()
 
 
-def test_a_look_leaves_the_spool_alone(memory, left: Path):
+def test_a_look_leaves_the_spool_alone(reopen, left: Path):
     before = sorted(left.glob("*/*"))
-    assert memory(read_only=True).names() == ["chunk-00000.json", "ledger-00000-1-0.jsonl"]
+    assert reopen(read_only=True).names() == ["chunk-00000.json", "ledger-00000-1-0.jsonl"]
     assert sorted(left.glob("*/*")) == before
