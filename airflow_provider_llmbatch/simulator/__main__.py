@@ -37,6 +37,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> SimulatorSettings:
         quantum_s=given.quantum,
         burst=given.burst,
         counts=given.counts,
+        tell_limits=given.tell_limits == "yes",
         failed_counts=given.failed_count == "yes",
         per_model=given.per_model == "yes",
         latency_s=given.latency,
@@ -77,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--quantum", type=float, default=plain.quantum_s, help="seconds of the quanta inside it")
     add("--burst", type=float, help="times its even share that a quantum admits; without it quanta are open")
     add("--counts", choices=("reserved", "used"), default=plain.counts, help="tokens that a call takes")
+    add(
+        "--tell-limits", choices=("yes", "no"), default="yes", help="whether replies have x-ratelimit headers"
+    )
     add("--failed-count", choices=("yes", "no"), default="no", help="whether a 429 takes a request")
     add("--per-model", choices=("yes", "no"), default="no", help="whether each model has its own limits")
     add("--latency", type=float, default=plain.latency_s, help="mean seconds of a call")

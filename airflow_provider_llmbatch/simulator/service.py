@@ -212,6 +212,6 @@ class Service:
             "x-request-id": f"req_{visit.n:08d}{visit.sha[:24]}",
             "openai-processing-ms": str(round(answer.wait_s * 1000)),
         }
-        if visit.account:
+        if visit.account and self.settings.tell_limits:
             common |= shapes.limit_headers(self.admission.standing(visit.account, visit.now))
         return {**common, **answer.headers}

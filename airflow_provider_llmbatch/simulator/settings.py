@@ -40,6 +40,7 @@ class SimulatorSettings:
     :param quantum_s: length of the shorter window that spreads the load inside the long one.
     :param burst: how many times its even share of a limit a quantum admits; None leaves quanta open.
     :param counts: whether a request takes prompt and output cap, or what its reply will have used.
+    :param tell_limits: whether replies have ``x-ratelimit-*`` headers.
     :param failed_counts: whether a request that is refused with 429 takes from the request limit.
     :param per_model: whether every model of an account has limits of its own.
     :param latency_s: mean seconds of a call.
@@ -60,6 +61,7 @@ class SimulatorSettings:
     quantum_s: float = 1.0
     burst: float | None = None
     counts: Counts = "reserved"
+    tell_limits: bool = True
     failed_counts: bool = False
     per_model: bool = False
     latency_s: float = 0.4

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_provider_llmbatch.engine.state.protocols import Meter, Need, Scope, State
+from airflow_provider_llmbatch.engine.state.protocols import Meter, Need, Scope, State, Taken
 from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from tests.services.redis_server import running
@@ -121,3 +121,15 @@ def scope(*meters: Meter, **further: object) -> Scope:
 def needs(count: int, tokens: int = 10, micro_usd: int = 0) -> list[Need]:
     """Return so many equal needs."""
     return [Need(tokens=tokens, micro_usd=micro_usd)] * count
+
+
+def another(store: Store) -> State:
+    return store.reopen() if store.reopen is not None else store.state
+
+
+async def used(store: Store, of) -> dict[str, int]:
+    return {level.key: level.used for level in await store.state.levels(of)}
+
+
+async def take(store: Store, of, count: int, settled=(), **need: int) -> Taken:
+    return await store.state.take(of, needs(count, **need), settled)

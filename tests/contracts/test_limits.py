@@ -4,46 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_llmbatch.engine.state.protocols import Grant, Need, Settlement, State, Taken
+from airflow_provider_llmbatch.engine.state.protocols import Grant, Need, Settlement, State
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from airflow_provider_llmbatch.errors import StaleFenceError
 from tests.contracts.states import (
-    IMPLEMENTATIONS,
     SLACK_S,
     WINDOW_S,
     ManualClock,
     Store,
+    another,
     dollars,
     needs,
     requests,
     scope,
+    take,
     tokens,
+    used,
 )
-
-
-@pytest.fixture(params=sorted(IMPLEMENTATIONS))
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async with IMPLEMENTATIONS[request.param](tmp_path) as opened:
-        yield opened
-
-
-def another(store: Store) -> State:
-    return store.reopen() if store.reopen is not None else store.state
-
-
-async def used(store: Store, of) -> dict[str, int]:
-    return {level.key: level.used for level in await store.state.levels(of)}
-
-
-async def take(store: Store, of, count: int, settled=(), **need: int) -> Taken:
-    return await store.state.take(of, needs(count, **need), settled)
 
 
 class TestTaking:
@@ -264,48 +247,6 @@ class TestBudgets:
         assert await used(store, limited) == {"budget/dag/run/task": 70}
         await another(store).rebuild(limited, {"budget/dag/run/task": 90})
         assert await used(store, limited) == {"budget/dag/run/task": 90}
-
-
-class TestThrottling:
-    async def test_one_no_holds_everybody_back_who_shares_it(self, store: Store):
-        mine, other = scope(requests(100), owner="one"), scope(requests(100), owner="two")
-        elsewhere = scope(requests(100, key="b/requests"), throttle="b/m", owner="three")
-        await store.state.throttle(mine, 0.5)
-        held = await take(store, other, 1)
-        assert (held.grants, held.waits_for) == ((), "throttle")
-        assert 0 < held.wait_s <= 0.5
-        assert len((await take(store, elsewhere, 1)).grants) == 1
-        await store.pass_time(held.wait_s + 0.001)
-        assert len((await take(store, other, 1)).grants) == 1
-
-    async def test_a_shorter_pause_never_cuts_a_longer_one(self, store: Store):
-        limited = scope(requests(100))
-        await store.state.throttle(limited, 0.5)
-        await store.state.throttle(limited, 0.1)
-        assert (await take(store, limited, 1)).wait_s > 0.3
-
-    async def test_the_factor_falls_with_each_pause_and_recovers_with_time(self, store: Store):
-        limited = scope(requests(1000))
-
-        async def factor() -> float:
-            return (await store.state.levels(limited))[0].factor
-
-        assert await factor() == 1.0
-        await store.state.throttle(limited, 0.1)
-        # Calls that were open together bring one "no", not many.
-        await store.state.throttle(limited, 0.1)
-        assert 0.65 <= await factor() <= 0.75
-        await store.pass_time(0.15)
-        await store.state.throttle(limited, 0.1)
-        assert 0.4 <= await factor() <= 0.6
-        await store.pass_time(1.0)
-        assert await factor() > 0.65
-
-    async def test_a_lowered_factor_grants_less(self, store: Store):
-        limited = scope(requests(100))
-        await store.state.throttle(limited, 0.05)
-        await store.pass_time(0.06)
-        assert 65 <= len((await take(store, limited, 100)).grants) <= 76
 
 
 class TestFences:

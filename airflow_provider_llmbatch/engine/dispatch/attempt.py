@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from airflow_provider_llmbatch.engine.dispatch.call import Answer, Caller, Target
 from airflow_provider_llmbatch.engine.dispatch.course import Course
+from airflow_provider_llmbatch.engine.dispatch.limit.headers import read
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Granted, Limiter
 from airflow_provider_llmbatch.engine.dispatch.ports import (
     CountMessages,
@@ -161,6 +162,8 @@ class Attempts:
         course.calling_s += course.call_s
         seen = self._wire.decode(came.status, came.headers, came.body) if isinstance(came, Answer) else came
         headers = came.headers if isinstance(came, Answer) else {}
+        if left_at is not None:
+            self._limiter.hear(read(headers), left_at)
         seen = self._redactor.seen(seen)
         usage = self._usage(course, seen)
         cost = Cost() if usage is None else self._price(course.request.model, usage)

@@ -14,13 +14,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from airflow_provider_llmbatch.engine.state.protocols import Meter
+from airflow_provider_llmbatch.engine.state.protocols import Meter, Told
 
-#: Seconds in which a throttled scope's factor climbs from 0 back to 1 (per 60 s of window).
-FACTOR_RECOVERY_S = 300.0
-#: What a throttling answer makes of the factor, and how low it can get.
+#: What a throttling answer makes of the share that it refused, and how low the factor can get.
 FACTOR_DROP = 0.7
 FACTOR_FLOOR = 0.05
+#: How fast a throttled factor climbs: share of the rate per cubed window, away from what was refused.
+FACTOR_STEEPNESS = 0.02
+#: Windows for which a limit that the service told is believed.
+BELIEVED_WINDOWS = 2.0
 
 
 @dataclass(slots=True)
@@ -63,6 +65,26 @@ def quantum(meter: Meter, at: float) -> int:
     return math.floor(at / meter.quantum_s)
 
 
+def correct(meter: Meter, gauge: Gauge, told: Told, now: float, limit: int) -> int:
+    """
+    Make room for what others have taken: no more is left than the service says.
+
+    The gauge must have been refilled to ``now``.
+
+    :param limit: what the window holds.
+    :return: what was counted as taken by others.
+    """
+    if told.remaining is None:
+        return 0
+    gauge.level = min(gauge.level, float(told.remaining))
+    missing = max(0, limit - told.remaining - gauge.used)
+    if missing:
+        gauge.used += missing
+        number = quantum(meter, now)
+        gauge.quanta[number] = gauge.quanta.get(number, 0) + missing
+    return missing
+
+
 def wait(meter: Meter, gauge: Gauge, amount: int, now: float, factor: float) -> float:
     """
     Return the seconds until ``amount`` fits; 0 when it fits now, ``inf`` when it never will.
@@ -90,14 +112,40 @@ def take(meter: Meter, gauge: Gauge, amount: int, now: float) -> None:
     gauge.quanta[number] = gauge.quanta.get(number, 0) + amount
 
 
-def recovered(factor: float, since_s: float, window_s: float) -> float:
-    """Return what a throttled factor has climbed back to."""
-    return min(1.0, factor + since_s / (FACTOR_RECOVERY_S * window_s / 60.0))
+def recovered(low: float, ceiling: float, since_s: float, window_s: float) -> float:
+    """
+    Return what a throttled factor has climbed back to.
+
+    It climbs fast at first, slowly near the ceiling, and ever faster beyond it: a limit that stays low is
+    probed carefully, and one that is back is found within five windows.
+
+    :param low: the factor right after the last refusal, and ``ceiling`` the share that was refused.
+    :param since_s: seconds since then.
+    """
+    plateau = math.cbrt(max(0.0, ceiling - low) / FACTOR_STEEPNESS)
+    return min(1.0, ceiling + FACTOR_STEEPNESS * (max(0.0, since_s) / window_s - plateau) ** 3)
 
 
-def lowered(factor: float) -> float:
-    """Return the factor after the service said no."""
-    return max(FACTOR_FLOOR, factor * FACTOR_DROP)
+def lowered(factor: float, used: float) -> tuple[float, float]:
+    """
+    Return the factor after the service said no, and its ceiling from now on.
+
+    :param used: share of the fullest window that was in use when it said no. This is what the service
+        refused, unless others use the limit as well; so it is believed only near the factor.
+    """
+    ceiling = max(FACTOR_FLOOR, min(factor, max(used, factor * FACTOR_DROP)))
+    return max(FACTOR_FLOOR, ceiling * FACTOR_DROP), ceiling
+
+
+def is_another_no(until: float, lowered_at: float, meters: Iterable[Meter], now: float) -> bool:
+    """
+    Whether a refusal says more than the last one did.
+
+    Calls that were open together are refused together, and what was granted before a refusal may arrive up
+    to the slack after it: all that is one "no".
+    """
+    slack_s = max((meter.slack_s for meter in meters if meter.window_s is not None), default=0.0)
+    return now >= until and now - lowered_at >= slack_s
 
 
 def _bucket_wait(meter: Meter, gauge: Gauge, amount: int, factor: float) -> float:

@@ -21,6 +21,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Standing,
     State,
     Taken,
+    Told,
 )
 from airflow_provider_llmbatch.errors import StateUnreachableError
 
@@ -55,9 +56,15 @@ class PatientState:
         self._now = now
         self._away_since: float | None = None
 
-    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+    async def take(
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement] = (),
+        told: Sequence[Told] = (),
+    ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
-        taken = await self._patiently(lambda: self._state.take(scope, needs, settled))
+        taken = await self._patiently(lambda: self._state.take(scope, needs, settled, told))
         while taken.lost:
             # The settlements were taken in; only the needs are asked for again.
             self._observe.on(StateLost(reason="Its data are gone.", policy="rebuilt"))

@@ -7,7 +7,7 @@ clock, so that no two processes compare their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Protocol
@@ -104,6 +104,18 @@ class Scope:
         """Name in the queue."""
         return self.waiter or f"{self.owner}#{self.fence}"
 
+    @property
+    def window_s(self) -> float:
+        """Seconds in which throttling is thought of: the window of a limit per minute."""
+        return min((m.window_s for m in self.meters if m.window_s is not None), default=60.0)
+
+    def about(self, told: Iterable[Told]) -> dict[Meter, Told]:
+        """Return what was told, by the meter that it is about: of its unit the one with the shortest window."""
+        by_unit = {one.unit: one for one in told}
+        windows = sorted((m.window_s, n) for n, m in enumerate(self.meters) if m.window_s is not None)
+        meters = [self.meters[number] for _, number in windows]
+        return {meter: by_unit.pop(meter.unit) for meter in meters if meter.unit in by_unit}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
@@ -144,6 +156,17 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the service says about one of its limits; it makes a meter smaller than configured, not larger."""
+
+    unit: Unit
+    #: what a window admits; None when it does not say
+    limit: int | None = None
+    #: what is left by now at the most; None when it does not say
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     """The answer to a take: grants for the first needs of the list, in order."""
 
@@ -174,9 +197,17 @@ class Level:
 class Limits(Protocol):
     """Requests, tokens, calls in flight and money, taken in one atomic step."""
 
-    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+    async def take(
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement] = (),
+        told: Sequence[Told] = (),
+    ) -> Taken:
         """
         Settle what is done, then grant as many of ``needs`` as fit, in order.
+
+        :param told: what the service has said about its limits since the last take, one of a unit.
 
         Who waits for a meter has a place in its line, so that others do not take what a large need waits
         for. The place is kept by asking again, at least once a second.

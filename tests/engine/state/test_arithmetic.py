@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,13 +145,3 @@ def test_a_clock_that_goes_back_gives_nothing_away():
     taker.take(100)
     taker.now -= 1000.0
     assert taker.wait(1) > 0
-
-
-@pytest.mark.parametrize("window_s", [6.0, 60.0])
-def test_a_factor_falls_to_its_floor_and_climbs_back_in_five_windows(window_s: float):
-    factor = 1.0
-    for _ in range(50):
-        factor = arithmetic.lowered(factor)
-    assert factor == arithmetic.FACTOR_FLOOR
-    assert arithmetic.recovered(factor, 2.5 * window_s, window_s) == pytest.approx(0.55)
-    assert arithmetic.recovered(factor, 5 * window_s, window_s) == 1.0

@@ -13,10 +13,11 @@ import contextlib
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_llmbatch.engine.state.protocols import Grant, Limits, Need, Scope, Settlement
+from airflow_provider_llmbatch.engine.dispatch.limit.headers import aged
+from airflow_provider_llmbatch.engine.state.protocols import Grant, Limits, Need, Scope, Settlement, Told
 from airflow_provider_llmbatch.errors import LLMBatchError, StaleFenceError
 
 #: Most requests taken for in one step.
@@ -91,6 +92,8 @@ class Limiter:
         }
         self._waiting: deque[_Waiter] = deque()
         self._settled: list[Settlement] = []
+        #: what the service said last of each unit, and when the request left that it answered
+        self._heard: dict[str, tuple[Told, float]] = {}
         self._ring = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.Task[None] | None = None
@@ -156,6 +159,16 @@ class Limiter:
         self._settled.append(settlement)
         self._ring_within(0.0 if self.waits_for in self._freed else SETTLE_S)
 
+    def hear(self, told: Iterable[Told], left_at: float) -> None:
+        """
+        Take in what the service says about its limits; it is passed on with the next step.
+
+        :param left_at: when the request left that was answered, on the process's clock.
+        """
+        for one in told:
+            if one.unit not in self._heard or self._heard[one.unit][1] <= left_at:
+                self._heard[one.unit] = one, left_at
+
     def late(self, granted: Granted) -> None:
         """Have a grant counted again, from now on, whose request left after its slack."""
         self.late_arrivals += 1
@@ -191,6 +204,16 @@ class Limiter:
         settled, self._settled = self._settled, []
         return settled
 
+    def _told(self) -> list[Told]:
+        """Return what was heard since the last step, as it stands now."""
+        heard, self._heard = self._heard, {}
+        about = self._scope.about(told for told, _ in heard.values())
+        now = self._now()
+        return [
+            aged(told, now - heard[told.unit][1], meter.capacity, meter.window_s or math.inf)
+            for meter, told in about.items()
+        ]
+
     def _ring_within(self, seconds: float) -> None:
         """Let the next step be at most so many seconds away."""
         if seconds <= 0:
@@ -225,7 +248,7 @@ class Limiter:
         head = list(itertools.islice(self._waiting, TAKE_AT_MOST))
         settled, asked_at = self._drain(), self._now()
         try:
-            taken = await self._limits.take(self._scope, [w.need for w in head], settled)
+            taken = await self._limits.take(self._scope, [w.need for w in head], settled, self._told())
         except StaleFenceError:
             raise  # the settlements were kept
         except BaseException:

@@ -18,8 +18,9 @@ class Client(Protocol):
 
 @cache
 def source(name: str) -> str:
-    """Return a script's text."""
-    return files(__package__).joinpath(f"lua/{name}.lua").read_text("utf-8")
+    """Return a script's text, with what several of them share before it."""
+    lua = files(__package__).joinpath("lua")
+    return "".join(lua.joinpath(f"{part}.lua").read_text("utf-8") for part in ("factor", name))
 
 
 @cache

@@ -102,7 +102,7 @@ class RedisState:
         windows = [meter for meter in scope.meters if meter.window_s is not None]
         arguments = [
             round(seconds * _MICRO),
-            _window_us(scope),
+            round(scope.window_s * _MICRO),
             round(max((meter.slack_s for meter in windows), default=0.0) * _MICRO),
             arithmetic.FACTOR_STEEPNESS,
             arithmetic.FACTOR_DROP,
@@ -128,7 +128,7 @@ class RedisState:
             "levels",
             [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
             [
-                str(_window_us(scope)),
+                str(round(scope.window_s * _MICRO)),
                 str(arithmetic.FACTOR_STEEPNESS),
                 *(str(size[key]) for size in sizes for key in ("kept", "quantum")),
             ],
@@ -226,7 +226,7 @@ class RedisState:
     ) -> list[str]:
         undo = dict(self._unanswered)
         mark = (scope.owner, scope.fence, scope.throttle)
-        said = arithmetic.told_of(scope.meters, told)
+        said = scope.about(told)
         ask = {
             "id": take_id,
             "owner": scope.owner,
@@ -238,7 +238,7 @@ class RedisState:
             "max_in_flight": scope.max_in_flight,
             "lease_us": round(scope.lease_s * _MICRO),
             "turn_us": round(TURN_S * _MICRO),
-            "window_us": _window_us(scope),
+            "window_us": round(scope.window_s * _MICRO),
             "steepness": arithmetic.FACTOR_STEEPNESS,
             "believed": arithmetic.BELIEVED_WINDOWS,
             "known_epoch": self._epoch,
@@ -344,8 +344,3 @@ def _told(told: Told | None) -> dict[str, list[int]]:
     if told is None:
         return {}
     return {"told": [-1 if amount is None else amount for amount in (told.limit, told.remaining)]}
-
-
-def _window_us(scope: Scope) -> int:
-    window_s = next((m.window_s for m in scope.meters if m.window_s is not None), 60.0)
-    return round(window_s * _MICRO)

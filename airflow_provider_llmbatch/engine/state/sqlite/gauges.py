@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from airflow_provider_llmbatch.engine.state import arithmetic
 from airflow_provider_llmbatch.engine.state.arithmetic import Gauge
-from airflow_provider_llmbatch.engine.state.protocols import Grant, Meter, Need, Settlement
+from airflow_provider_llmbatch.engine.state.protocols import Grant, Meter, Need, Settlement, Told
 
 
 class Gauges:
@@ -18,16 +19,43 @@ class Gauges:
     :param meters: what the scope takes from.
     :param now: state time of the transaction.
     :param factor: share of every rate that throttling leaves.
+    :param told: what the service said about them.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, meters: Iterable[Meter], now: float, factor: float
+        self,
+        connection: sqlite3.Connection,
+        meters: Sequence[Meter],
+        now: float,
+        factor: float,
+        told: Mapping[Meter, Told] = MappingProxyType({}),
     ) -> None:
         self._connection = connection
         self._now = now
         self._factor = factor
+        self._told = told
+        self._limits = {meter: self._limit(meter) for meter in meters}
         self._gauges = {meter: self._load(meter) for meter in meters}
         self._touched: set[tuple[Meter, int]] = set()
+
+    def _limit(self, meter: Meter) -> int:
+        """Return the capacity, or what the service says it is where that is less; keep what it says."""
+        if meter.window_s is None:
+            return meter.capacity
+        told = self._told.get(meter)
+        if told is not None and told.limit is not None:
+            self._connection.execute("DELETE FROM told WHERE meter = ?", (meter.key,))
+            if told.limit < meter.capacity:
+                until = self._now + arithmetic.BELIEVED_WINDOWS * meter.window_s
+                self._connection.execute("INSERT INTO told VALUES (?, ?, ?)", (meter.key, told.limit, until))
+        row = self._connection.execute(
+            "SELECT capacity FROM told WHERE meter = ? AND until > ?", (meter.key, self._now)
+        ).fetchone()
+        return min(meter.capacity, row[0]) if row else meter.capacity
+
+    def _share(self, meter: Meter) -> float:
+        """Return the share of a meter's rate that throttling and the service leave."""
+        return min(self._factor, self._limits[meter] / meter.capacity)
 
     def _load(self, meter: Meter) -> Gauge:
         if meter.window_s is None:
@@ -46,14 +74,20 @@ class Gauges:
             )
         )
         gauge = Gauge(level=level, at=at, quanta=quanta, used=sum(quanta.values()))
-        arithmetic.refill(meter, gauge, self._now, self._factor)
+        arithmetic.refill(meter, gauge, self._now, self._share(meter))
         return gauge
+
+    def correct(self) -> None:
+        """Count what others have taken, as far as the service says so."""
+        for meter, told in self._told.items():
+            if arithmetic.correct(meter, self._gauges[meter], told, self._now, self._limits[meter]):
+                self._touched.add((meter, arithmetic.quantum(meter, self._now)))
 
     def wait(self, need: Need) -> tuple[float, Meter | None]:
         """Return the seconds until all meters have room for ``need``, and the meter that takes longest."""
         longest, binding = 0.0, None
         for meter, gauge in self._gauges.items():
-            seconds = arithmetic.wait(meter, gauge, need.amount(meter.unit), self._now, self._factor)
+            seconds = arithmetic.wait(meter, gauge, need.amount(meter.unit), self._now, self._share(meter))
             if seconds > longest:
                 longest, binding = seconds, meter
         return longest, binding
@@ -124,6 +158,11 @@ class Gauges:
                 if meter.window_s is not None
             ],
         )
+
+    def fullest(self) -> float:
+        """Return the share of the fullest window that is taken."""
+        windows = (meter for meter in self._gauges if meter.window_s is not None)
+        return max((self._gauges[meter].used / meter.capacity for meter in windows), default=0.0)
 
     def used(self) -> dict[Meter, int]:
         """Return how much of each meter is taken."""

@@ -4,9 +4,12 @@ CREATE TABLE IF NOT EXISTS quanta (
     meter TEXT NOT NULL, number INTEGER NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (meter, number)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS totals (meter TEXT PRIMARY KEY, used INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS throttles (
-    throttle TEXT PRIMARY KEY, until REAL NOT NULL, factor REAL NOT NULL, at REAL NOT NULL
+-- Not-before of an account and model, the factor right after the last refusal, and what was refused.
+CREATE TABLE IF NOT EXISTS refusals (
+    throttle TEXT PRIMARY KEY, until REAL NOT NULL, low REAL NOT NULL, ceiling REAL NOT NULL, at REAL NOT NULL
 ) WITHOUT ROWID;
+-- Limits that the service told, where they are lower than configured.
+CREATE TABLE IF NOT EXISTS told (meter TEXT PRIMARY KEY, capacity INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (
     id TEXT PRIMARY KEY, throttle TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
 ) WITHOUT ROWID;

@@ -26,6 +26,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Settlement,
     Standing,
     Taken,
+    Told,
 )
 from airflow_provider_llmbatch.engine.state.sqlite.gauges import Gauges
 from airflow_provider_llmbatch.engine.state.sqlite.turns import SHORTEST_S, Turns
@@ -71,9 +72,15 @@ class SqliteState:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="llmbatch-state")
         self._connection: sqlite3.Connection = self._thread.submit(self._open, host).result()
 
-    async def take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement] = ()) -> Taken:
+    async def take(
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement] = (),
+        told: Sequence[Told] = (),
+    ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
-        return await self._run(self._take, scope, needs, settled)
+        return await self._run(self._take, scope, needs, settled, told)
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
         """See :meth:`.protocols.Limits.throttle`."""
@@ -162,14 +169,17 @@ class SqliteState:
         except sqlite3.Error as error:
             raise StoreError(f"The state file {self._path} failed: {error}.") from error
 
-    def _take(self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement]) -> Taken:
+    def _take(
+        self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement], told: Sequence[Told]
+    ) -> Taken:
         with self._transaction() as connection:
             # Asked inside: waiting for other processes' transactions must not date a grant back.
             now = self._now()
             until, factor = self._throttled(connection, scope, now)
-            gauges = Gauges(connection, scope.meters, now, factor)
+            gauges = Gauges(connection, scope.meters, now, factor, scope.about(told))
             for settlement in settled:
                 gauges.settle(settlement)
+            gauges.correct()
             over = [(s.grant.id,) for s in settled if not s.late]
             connection.executemany("DELETE FROM leases WHERE id = ?", over)
             connection.executemany("DELETE FROM holds WHERE lease = ?", over)
@@ -227,23 +237,26 @@ class SqliteState:
     @staticmethod
     def _throttled(connection: sqlite3.Connection, scope: Scope, now: float) -> tuple[float, float]:
         row = connection.execute(
-            "SELECT until, factor, at FROM throttles WHERE throttle = ?", (scope.throttle,)
+            "SELECT until, low, ceiling, at FROM refusals WHERE throttle = ?", (scope.throttle,)
         ).fetchone()
         if row is None:
             return 0.0, 1.0
-        until, factor, at = row
-        return until, arithmetic.recovered(factor, max(0.0, now - at), _window(scope))
+        until, low, ceiling, at = row
+        return until, arithmetic.recovered(low, ceiling, now - at, scope.window_s)
 
     def _throttle(self, scope: Scope, seconds: float) -> None:
         now = self._now()
         with self._transaction() as connection:
             until, factor = self._throttled(connection, scope, now)
-            # Calls that were in flight together are throttled together: that is one "no", not many.
-            if until <= now:
-                factor = arithmetic.lowered(factor)
+            row = connection.execute(
+                "SELECT low, ceiling, at FROM refusals WHERE throttle = ?", (scope.throttle,)
+            ).fetchone()
+            if row is None or arithmetic.is_another_no(until, row[2], scope.meters, now):
+                share = Gauges(connection, scope.meters, now, factor).fullest()
+                row = *arithmetic.lowered(factor, share), now
             connection.execute(
-                "REPLACE INTO throttles VALUES (?, ?, ?, ?)",
-                (scope.throttle, max(until, now + seconds), factor, now),
+                "REPLACE INTO refusals VALUES (?, ?, ?, ?, ?)",
+                (scope.throttle, max(until, now + seconds), *row),
             )
 
     def _rebuild(self, scope: Scope, used: Mapping[str, int]) -> None:
@@ -311,7 +324,3 @@ def _in_turn(turns: Turns, taken: Taken, needs: int) -> Taken:
 def _fence(connection: sqlite3.Connection, owner: str) -> int:
     row = connection.execute("SELECT fence FROM fences WHERE owner = ?", (owner,)).fetchone()
     return row[0] if row else 0
-
-
-def _window(scope: Scope) -> float:
-    return next((m.window_s for m in scope.meters if m.window_s is not None), 60.0)

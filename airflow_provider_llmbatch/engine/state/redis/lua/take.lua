@@ -3,8 +3,8 @@
 -- KEYS  1 epoch · 2 the owner's fence · 3 throttle · 4 leases · 5 the owner's lease data · 6 queue · 7 turns ·
 --       8… meters, and then, for each of them, what calls that are open hold of it (budgets only)
 -- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, turn_us,
---         known_epoch, recent, server, recovery_us, throttle (name), undo [[id, n]],
---         meters [{unit, cap, window, kept, quantum, burst, used, spread}],
+--         known_epoch, recent, server, throttle (name), window_us, steepness, believed (windows), undo [[id, n]],
+--         meters [{unit, cap, window, kept, quantum, burst, used, spread, told {limit, remaining}}],
 --         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
 -- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch
 --   verdict   ok · stale · refused · lost (not the data that the caller knew: budgets have to be rebuilt)
@@ -38,11 +38,10 @@ end
 local born, full, run = tonumber(epoch[2]), epoch[3] == '1', tonumber(epoch[4])
 
 local until_us, factor = 0, 1
-local throttle = redis.call('HMGET', KEYS[3], 'until', 'factor', 'at')
+local throttle = redis.call('HMGET', KEYS[3], 'until', 'factor', 'ceiling', 'at')
 if throttle[1] then
   until_us = tonumber(throttle[1])
-  local climbed = (now - tonumber(throttle[3])) / ask.recovery_us * 1000000
-  factor = math.min(1000000, tonumber(throttle[2]) + math.max(0, climbed)) / 1000000
+  factor = recovered(throttle[2], throttle[3], throttle[4], now, ask.window_us, ask.steepness)
 end
 
 -- Meters -------------------------------------------------------------------------------------------
@@ -84,15 +83,36 @@ local function start_full(meter, gauge, key)
   gauge.level = 0
 end
 
+-- What the service says the window holds, where that is less than configured, and until when to believe it.
+local function heard(meter, limit, believed)
+  if meter.told and meter.told[1] >= 0 then
+    limit, believed = meter.told[1], now + ask.believed * meter.window
+  end
+  if not limit or tonumber(believed) <= now then return meter.cap, 0 end
+  return math.min(meter.cap, tonumber(limit)), tonumber(believed)
+end
+
+-- No more is left than the service says: others have taken the rest.
+local function correct(index)
+  local told, gauge, meter = ask.meters[index].told, gauges[index], ask.meters[index]
+  if not told or told[2] < 0 then return end
+  gauge.level = math.min(gauge.level, told[2] * 1000)
+  local missing = gauge.limit - told[2] - gauge.used
+  if missing > 0 then put(gauge, KEYS[METERS + index], math.floor(now / meter.quantum), missing) end
+end
+
 local function load(index)
   local meter, key = ask.meters[index], KEYS[METERS + index]
   if meter.window == 0 then
     gauges[index] = {used = tonumber(redis.call('HGET', key, 'u') or 0)}
     return
   end
-  local rate = meter.cap / meter.kept * factor * 1000
-  local saved = redis.call('HMGET', key, 'l', 't', 'u', 'o', 'r', 'w')
-  local gauge = {rate = rate, burst = math.max(1000, rate * meter.burst)}
+  local saved = redis.call('HMGET', key, 'l', 't', 'u', 'o', 'r', 'w', 'c', 'b')
+  local limit, believed = heard(meter, saved[7], saved[8])
+  local share = math.min(factor, limit / meter.cap)
+  local rate = meter.cap / meter.kept * share * 1000
+  local gauge = {rate = rate, burst = math.max(1000, rate * meter.burst), share = share}
+  gauge.limit, gauge.believed = limit, believed
   -- While the head of the queue waits for more than the bucket holds, the bucket fills up to that.
   gauge.room = tonumber(saved[6] or 0)
   if saved[2] then
@@ -153,7 +173,7 @@ local function wait_for(index, amount)
   local wait = 0
   local missing = math.min(amount * 1000, gauge.burst) - gauge.level
   if missing > 0 then wait = math.ceil(missing / gauge.rate) end
-  local excess = gauge.used + amount - math.max(amount, math.floor(meter.cap * factor))
+  local excess = gauge.used + amount - math.max(amount, math.floor(meter.cap * gauge.share))
   if excess > 0 then wait = math.max(wait, window_wait(index, excess)) end
   return wait
 end
@@ -162,7 +182,8 @@ local function save(index)
   local meter, gauge, key = ask.meters[index], gauges[index], KEYS[METERS + index]
   if meter.window == 0 then return end
   redis.call('HSET', key, 'l', text(gauge.level), 't', text(now), 'u', text(gauge.used),
-    'o', text(gauge.oldest or gauge.first), 'r', text(gauge.run), 'w', text(gauge.room))
+    'o', text(gauge.oldest or gauge.first), 'r', text(gauge.run), 'w', text(gauge.room),
+    'c', text(gauge.limit), 'b', text(gauge.believed))
   redis.call('PEXPIRE', key, text(math.ceil(meter.kept / 500)))
 end
 
@@ -219,6 +240,7 @@ local function settle(id, tokens, micro_usd, sent, late)
 end
 
 for _, one in ipairs(ask.settled) do settle(one[1], one[2], one[3], one[4], one[5]) end
+for index = 1, #ask.meters do correct(index) end
 for _, one in ipairs(ask.undo) do
   -- It may not even have arrived yet; then it must not be carried out any more.
   redis.call('HSET', KEYS[7], ':undone:' .. one[1], '1')
