@@ -110,7 +110,7 @@ class Scope:
         return min((m.window_s for m in self.meters if m.window_s is not None), default=60.0)
 
     def about(self, told: Iterable[Told]) -> dict[Meter, Told]:
-        """Return what was told, by the meter that it is about: of its unit the one with the shortest window."""
+        """Return what was told by the meter that it is about: the unit's one with the shortest window."""
         by_unit = {one.unit: one for one in told}
         windows = sorted((m.window_s, n) for n, m in enumerate(self.meters) if m.window_s is not None)
         meters = [self.meters[number] for _, number in windows]
