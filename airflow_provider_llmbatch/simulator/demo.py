@@ -8,6 +8,7 @@ The main job in one command: real conversations through a real Airflow, against 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import re
@@ -63,14 +64,12 @@ class Demo:
         """Run the DAG, print what happens and what came out; returns the exit status."""
         started, moment = time.monotonic(), time.time()
         self.home.mkdir(parents=True, exist_ok=True)
-        if not (self.home / "airflow.db").exists():
-            self.say("making Airflow's database, once")
-            self._migrate()
+        self._migrate()
         self.say(f"running DAG {DAG_ID}; all of its log goes to {self.home / 'run.log'}")
         status = self._test_dag()
         report = self._newest_report(since=moment)
         if status or report is None:
-            self.say(f"FAILED with status {status}; look into {self.home / 'run.log'}")
+            self.say(f"the run has failed, status {status}; look into {self.home / 'run.log'}")
             return status or 1
         print(f"\n{report.with_suffix('.md').read_text(encoding='utf-8')}")
         self.say(f"the same as a page: {report}")
@@ -84,8 +83,10 @@ class Demo:
         print(f"{self.name}: {words}", flush=True)
 
     def _environment(self) -> dict[str, str]:
+        # Settings of another Airflow would lead to that one's database.
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")}
         return {
-            **os.environ,
+            **ours,
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -95,11 +96,17 @@ class Demo:
         }
 
     def _migrate(self) -> None:
+        """Make the database, or bring it to the version of Airflow that is installed."""
+        done_for, version = self.home / "migrated", importlib.metadata.version("apache-airflow")
+        if done_for.exists() and done_for.read_text() == version:
+            return
+        self.say("making Airflow's database, once")
         command = [sys.executable, "-m", "airflow", "db", "migrate"]
         done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, check=False)
         if done.returncode:
             print(done.stdout[-2000:], done.stderr[-2000:], sep="\n")
             raise SystemExit(done.returncode)
+        done_for.write_text(version)
 
     def _test_dag(self) -> int:
         command = [sys.executable, "-m", "airflow", "dags", "test", DAG_ID, "-c", json.dumps(self.conf)]
