@@ -56,8 +56,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param model: model to ask; the connection's when left out.
     :param output_type: what a reply must be: a pydantic model or a path to one (``package.module:Model``),
         or a JSON schema; the prompt's ``output_schema`` when left out.
-    :param result_path: folder of the results; one per task and run below ``[llmbatch] results_path`` when
-        left out.
+    :param result_path: folder of the results, or a URL, which may name a connection
+        (``s3://my_conn@bucket/path``); one per task and run below ``[llmbatch] results_path`` when left out.
     :param model_params: request parameters, such as ``{"max_tokens": 200}``, over those of the prompt.
     :param max_attempts: calls per item that count as tries; being throttled does not.
     :param budget_usd: most US dollars for all chunks of this task in this run; the rest stays unsent.
@@ -72,7 +72,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param priority: where tasks wait for the same limits, ``normal`` goes before ``low`` (for backfills).
     :param reuse: pay for each question once: wait for, and take, the answer of any other task that asks or
         has asked the same of the same service.
-    :param on_existing: what to do with results that are there: ``resume``, ``restart`` (pay again), ``fail``.
+    :param on_existing: what to do with results that were there before the task began or was cleared:
+        ``resume``, ``restart`` (pay again), ``fail``. A retry always resumes.
     """
 
     template_fields: Sequence[str] = (

@@ -3,7 +3,8 @@ A result folder on an object store, or on any other file system that fsspec know
 
 An object is written once and whole. So rows and the ledger come as many parts, and wait in a spool on this
 host's disk until theirs is stored (:mod:`.shipping`). What a killed process has left in the spool is stored
-when a folder is opened for writing on the same host.
+when a folder is opened for writing on the same host. Another host knows what is stored: the calls since the
+last part are unknown there, and the rows since then are paid for again.
 """
 
 from __future__ import annotations
@@ -135,17 +136,15 @@ class ObjectFolder:
 
     def put(self, name: str, chunks: Iterator[bytes], *, replace: bool = False) -> None:
         """See :meth:`.Folder.put`."""
-        head = bytearray()
-        for chunk in chunks:
-            head += chunk
-            if len(head) >= WRITE_BYTES:
-                self._stream(name, itertools.chain([bytes(head)], chunks), replace)
-                return
-        if replace:
+        pieces = _pieces(chunks)
+        content = next(pieces, b"")
+        if len(content) >= WRITE_BYTES:
+            self._stream(name, itertools.chain([content], pieces), replace)
+        elif replace:
             path = self._full(name)
-            self._write(name, lambda: self._files.pipe_file(path, bytes(head)))
+            self._write(name, lambda: self._files.pipe_file(path, content))
         else:
-            self._put_once(name, bytes(head))
+            self._put_once(name, content)
 
     def remove(self, name: str) -> None:
         """See :meth:`.Folder.remove`."""
@@ -222,7 +221,7 @@ class ObjectFolder:
             raise FileExistsError(errno.EEXIST, "is there", path)
         self._files.pipe_file(path, content)
 
-    def _stream(self, name: str, chunks: Iterator[bytes], replace: bool) -> None:
+    def _stream(self, name: str, pieces: Iterator[bytes], replace: bool) -> None:
         """Write a large file in pieces; it is there when the last one is."""
         path = self._full(name)
         if not replace and self._patiently("look at", name, lambda: self._files.exists(path)):
@@ -230,8 +229,8 @@ class ObjectFolder:
         file = self._write(name, lambda: self._files.open(path, "wb", block_size=WRITE_BYTES))
         try:
             with _told("write", f"{self._uri}/{name}"):
-                for chunk in chunks:
-                    within(self._operation_s, functools.partial(file.write, chunk))
+                for piece in pieces:
+                    within(self._operation_s, functools.partial(file.write, piece))
                 within(self._operation_s, file.close)
         except BaseException:
             _abandon(file)
@@ -282,6 +281,18 @@ def _told(what: str, where: str) -> Iterator[None]:
             f"Cannot {what} {where}: {type(error).__name__}: {error}. Check that the store can be reached, "
             "and clear the task."
         ) from error
+
+
+def _pieces(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of at least :data:`WRITE_BYTES`, but for the last one."""
+    piece = bytearray()
+    for chunk in chunks:
+        piece += chunk
+        if len(piece) >= WRITE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
 
 
 def _abandon(file: Any) -> None:

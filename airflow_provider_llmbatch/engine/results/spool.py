@@ -38,7 +38,7 @@ class SpoolFile(LineFile):
 
     def content(self) -> bytes:
         """Return the whole lines that it holds."""
-        return whole_lines(self.path.read_bytes())
+        return whole_lines(os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0))
 
     def remove(self) -> None:
         """Remove the file: what it held is stored."""
