@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.sdk.execution_time.timeout import timeout
 
-from airflow_provider_llmbatch.engine.results import resume
+from airflow_provider_llmbatch.engine.manifests import manifests
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.errors import StoppedError
 
@@ -30,8 +30,7 @@ def until(there: Callable[[], bool], seconds: float = 20.0) -> None:
 def stored(stage) -> int:
     """Return how many items of the running task have a row."""
     folder = open_folder(str(stage.results_path / "d" / "r" / "t"), read_only=True)
-    counts = resume.rows_of(folder, 0, 0, ITEMS).counts()
-    return sum(n for outcome, n in counts.items() if outcome.is_good)
+    return sum(manifest.good for manifest in manifests(folder))
 
 
 def half_way(stage) -> None:
@@ -39,13 +38,15 @@ def half_way(stage) -> None:
     until(lambda: stored(stage) == ITEMS - SLOW and len(stage.service.arrivals()) == ITEMS)
 
 
-def test_on_kill_ends_within_three_seconds_and_the_next_try_pays_only_for_what_was_in_flight(stage):
+def killed_half_way(stage, *, on_existing: str = "resume", **instance) -> float:
+    """Run a task, kill it half way, and return the seconds from the kill to its end."""
+    stage.service.reset()
     stage.service.play(*NEVER)
-    task, raised = stage.dispatch(source=stage.items(ITEMS)), []
+    task, raised = stage.dispatch(source=stage.items(ITEMS), on_existing=on_existing), []
 
     def execute() -> None:
         try:
-            stage.run(task)
+            stage.run(task, **instance)
         except BaseException as error:
             raised.append(error)
 
@@ -55,13 +56,17 @@ def test_on_kill_ends_within_three_seconds_and_the_next_try_pays_only_for_what_w
     began = time.monotonic()
     task.on_kill()
     thread.join(10)
-    assert time.monotonic() - began < 3
+    took = time.monotonic() - began
     (error,) = raised
     assert isinstance(error, StoppedError)
     assert "told to end" in str(error)
-    assert stored(stage) == ITEMS - SLOW
-
     stage.service.play()
+    return took
+
+
+def test_on_kill_ends_within_three_seconds_and_the_next_try_pays_only_for_what_was_in_flight(stage):
+    assert killed_half_way(stage) < 3
+    assert stored(stage) == ITEMS - SLOW
     value = stage.run(stage.dispatch(source=stage.items(ITEMS)), try_number=2)
     assert value["counts"] == {"ok": ITEMS}
     assert value["resumed"] == ITEMS - SLOW
@@ -79,6 +84,14 @@ def test_the_execution_timeout_of_a_task_ends_it_in_order(stage):
     task.on_kill()
     assert time.monotonic() - began < 2 + 3
     assert stored(stage) == ITEMS - SLOW
+
+
+def test_the_account_of_an_earlier_try_does_not_stand_beside_the_rows_of_a_later_one(stage):
+    stage.run(stage.dispatch(source=stage.items(ITEMS)))
+    manifest = stage.results_path / "d" / "r" / "t" / "manifest-00000.json"
+    assert manifest.exists()
+    killed_half_way(stage, on_existing="restart", try_number=2, max_tries=2)
+    assert not manifest.exists()
 
 
 def test_a_kill_before_anything_began_is_no_error_of_its_own(stage):
