@@ -108,13 +108,18 @@ def _source(home: Path) -> Path:
 def _served(python: str, weights: Path, log: Path) -> Iterator[str]:
     """Yield the base URL of a server that lives as long as the block."""
     port = _free_port()
+    # One core is left to everything else: where threads have to wait for each other, all crawl.
+    threads = max(1, (os.cpu_count() or 1) - 1)
     settings = {
         "model": weights,
         "model_alias": MODEL,
         "n_ctx": CONTEXT,
         "chat_format": CHAT_FORMAT,
         "last_n_tokens_size": LOOK_BACK,
-        "n_threads": os.cpu_count() or 1,
+        # Of the prompt's tokens nobody asks for the likelihoods, which take gigabytes and half of the time.
+        "logits_all": False,
+        "n_threads": threads,
+        "n_threads_batch": threads,
         "host": "127.0.0.1",
         "port": port,
     }
