@@ -23,7 +23,7 @@ from tests.engine.rehearsal import simulated_apart
 from tests.services import workers
 from tests.services.redis_server import Server, running
 
-WINDOW_S = 6.0
+WINDOW_S, SLACK_S = 6.0, 0.25
 RPM, TPM = 240, 24_000
 
 
@@ -49,7 +49,7 @@ def extra(**changes: object) -> dict[str, object]:
         "requests_per_minute": RPM,
         "tokens_per_minute": TPM,
         "window_s": WINDOW_S,
-        "arrival_slack": 0.25,
+        "arrival_slack": SLACK_S,
         "burst_seconds": 0.5,
         "max_in_flight": 100,
         "prices": {"sim-small": {"input": "1", "output": "4"}},
@@ -99,7 +99,11 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     assert max_in_window(requests, WINDOW_S) <= RPM
     assert max_in_window(taken, WINDOW_S) <= TPM
     assert sum(f["limits"].get("late_arrivals", 0) for f in found) == 0
-    assert max(use_of_limit(requests, WINDOW_S, RPM), use_of_limit(taken, WINDOW_S, TPM)) >= 0.95
+    # The limit is kept over window and slack, which in so short a window cost four per cent of it; in windows
+    # of a minute, as `make bench` has them, 0.4 per cent.
+    possible = WINDOW_S / (WINDOW_S + SLACK_S)
+    used = max(use_of_limit(requests, WINDOW_S, RPM), use_of_limit(taken, WINDOW_S, TPM))
+    assert used >= 0.95 * possible
 
 
 def test_a_worker_frozen_past_its_successors_start_gets_no_grant_any_more(redis: Server, tmp_path: Path):
