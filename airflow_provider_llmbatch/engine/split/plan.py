@@ -2,7 +2,7 @@
 Items become chunks: contiguous, chains uncut, each with the hash of its rows.
 
 The source is read twice: once to count, once to hash the rows of the chunks that resulted. What is kept
-in between is 12 bytes an item.
+in between is 10 bytes an item.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from airflow_provider_llmbatch.errors import ConfigurationError, InputError
 Strategy = Literal["sequential", "balanced"]
 
 MAX_CHUNKS = 16
+#: Most items of a group: their number is kept in two bytes.
+LONGEST_CHAIN = 65_535
 
 
 class RowLike(Protocol):
@@ -103,7 +105,7 @@ class _Tally:
     fixed_tokens: int
     rows: int = 0
     bad_items: int = 0
-    items: array[int] = field(default_factory=lambda: array("I"))
+    items: array[int] = field(default_factory=lambda: array("H"))
     prompt_tokens: array[int] = field(default_factory=lambda: array("I"))
     output_tokens: array[int] = field(default_factory=lambda: array("I"))
     #: the last grouped item, while its chain can go on
@@ -149,6 +151,10 @@ class _Tally:
 
     def _count(self, prompt_tokens: int, output_tokens: int, *, joins: bool) -> None:
         if joins:
+            if self.items[-1] == LONGEST_CHAIN:
+                raise InputError(
+                    f"{self.source_uri}: a group has more than {LONGEST_CHAIN:,} items; cut it into several."
+                )
             self.items[-1] += 1
             self.prompt_tokens[-1] += prompt_tokens
             self.output_tokens[-1] += output_tokens

@@ -195,8 +195,9 @@ def test_memory_grows_by_at_most_sixteen_bytes_an_item(tmp_path):
         finally:
             tracemalloc.stop()
 
+    # Wide apart, so that garbage which waits for its collection does not count.
     peak(100)
-    assert (peak(22_000) - peak(2_000)) / 20_000 <= 16
+    assert (peak(110_000) - peak(10_000)) / 100_000 <= 16
 
 
 def test_ten_thousand_items_are_planned_in_seconds(tmp_path):
