@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 #: Reads the sizes, in tokens, once more.
@@ -25,29 +26,37 @@ class Part:
 
 def fill(sizes: Sizes, budget: int) -> list[Part]:
     """Return the fewest parts of at most ``budget``; a size over it has a part of its own."""
+    return list(_filled(sizes, budget))
+
+
+def _filled(sizes: Sizes, budget: int) -> Iterator[Part]:
     part = Part()
-    parts = [part]
     for size in sizes():
         if part.units and part.tokens + size > budget:
+            yield part
             part = Part()
-            parts.append(part)
         part.add(size)
-    return parts
+    yield part
 
 
 def raised_budget(sizes: Sizes, budget: int, most: int) -> int:
     """Return the smallest budget from ``budget`` up by which :func:`fill` makes at most ``most`` parts."""
-    if len(fill(sizes, budget)) <= most:
+    if _fits(sizes, budget, most):
         return budget
     # Not from the even share up: a size over the budget has a part of its own, no room in others.
     low, high = budget, sum(sizes())
     while low < high:
         middle = (low + high) // 2
-        if len(fill(sizes, middle)) <= most:
+        if _fits(sizes, middle, most):
             high = middle
         else:
             low = middle + 1
     return low
+
+
+def _fits(sizes: Sizes, budget: int, most: int) -> bool:
+    # The parts of a small budget are as many as the sizes: they are counted, never kept.
+    return sum(1 for _ in itertools.islice(_filled(sizes, budget), most + 1)) <= most
 
 
 def balance(sizes: Sizes, budget: int, most: int) -> list[Part]:
