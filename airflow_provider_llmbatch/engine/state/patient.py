@@ -14,9 +14,12 @@ from typing import TypeVar
 
 from airflow_provider_llmbatch.engine.observe.events import Observer, StateBack, StateLost
 from airflow_provider_llmbatch.engine.state.protocols import (
+    Closed,
+    Gate,
     Level,
     Need,
     Scope,
+    Seen,
     Settlement,
     Standing,
     State,
@@ -62,9 +65,10 @@ class PatientState:
         needs: Sequence[Need],
         settled: Sequence[Settlement] = (),
         told: Sequence[Told] = (),
+        seen: Sequence[Seen] = (),
     ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
-        taken = await self._patiently(lambda: self._state.take(scope, needs, settled, told))
+        taken = await self._patiently(lambda: self._state.take(scope, needs, settled, told, seen))
         while taken.lost:
             # The settlements were taken in; only the needs are asked for again.
             self._observe.on(StateLost(reason="Its data are gone.", policy="rebuilt"))
@@ -87,6 +91,29 @@ class PatientState:
     async def next(self, owner: str, at_least: int = 1) -> int:
         """See :meth:`.protocols.Fences.next`."""
         return await self._patiently(lambda: self._state.next(owner, at_least))
+
+    async def park(self, gate: Gate, reason: str) -> None:
+        """See :meth:`.protocols.Health.park`."""
+        await self._patiently(lambda: self._state.park(gate, reason))
+
+    async def unpark(self, gate: str) -> None:
+        """See :meth:`.protocols.Health.unpark`."""
+        await self._patiently(lambda: self._state.unpark(gate))
+
+    async def parked(self) -> Sequence[Closed]:
+        """See :meth:`.protocols.Health.parked`; nobody waits for it."""
+        return await self._state.parked()
+
+    async def add_latencies(self, counts: Mapping[str, Mapping[int, int]], span_s: float) -> None:
+        """See :meth:`.protocols.Latencies.add_latencies`; nobody waits for it."""
+        with suppress(StateUnreachableError):
+            await self._state.add_latencies(counts, span_s)
+
+    async def latencies(self, endpoints: Sequence[str], span_s: float) -> Mapping[str, Mapping[int, int]]:
+        """See :meth:`.protocols.Latencies.latencies`; nobody waits for it."""
+        with suppress(StateUnreachableError):
+            return await self._state.latencies(endpoints, span_s)
+        return {}
 
     async def report(self, standing: Standing) -> None:
         """See :meth:`.protocols.Progress.report`; nobody waits for it."""

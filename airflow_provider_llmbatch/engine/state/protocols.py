@@ -74,6 +74,50 @@ class Meter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """
+    A credential or an endpoint that calls go through: closed, for everybody, while it fails.
+
+    One that is parked is tried by one call at a time, until an answer opens it again.
+    """
+
+    #: ``credential/<id>`` or ``endpoint/<address>/<model>``; safe to log
+    name: str
+    #: failures of so many different items in a row, over at least ``over_s`` seconds, park it; 0 never does
+    failures: int = 0
+    over_s: float = 0.0
+    #: seconds from one try of a parked one to the next
+    probe_s: float = 60.0
+    #: seconds for which one call has it alone that nobody has had an answer from lately; 0 lets all through
+    trial_s: float = 0.0
+    #: whether a person has to open it once it was parked
+    sticky: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What calls have met at a gate since the last take."""
+
+    gate: str
+    #: state time of the latest grant among the calls that were answered; None when none was
+    answered_at: float | None = None
+    #: items that met a failure there since the last answer
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A gate that lets nobody through."""
+
+    gate: str
+    #: state times: when it was parked, and when it is tried again (None: when a person says so)
+    since: float
+    until: float | None
+    #: why, in a few words: the status and code of what was seen there
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Who takes, and from what: everything one atomic take touches lies in one ``domain``."""
 
@@ -93,6 +137,8 @@ class Scope:
     waiter: str = ""
     #: 0 goes before 1
     priority: int = 1
+    #: what a call goes through; all of them have to be open
+    gates: tuple[Gate, ...] = ()
 
     @property
     def queue_key(self) -> str:
@@ -174,7 +220,7 @@ class Taken:
     #: seconds until it makes sense to ask for the next need; 0 when all were granted
     wait_s: float = 0.0
     #: the meter that the next need waits for; or ``in_flight``, ``throttle``, ``turn`` (somebody who has
-    #: waited longer takes first)
+    #: waited longer takes first), ``gate``
     waits_for: str = ""
     #: True when waiting cannot help: the budget named by ``waits_for`` is spent, whatever the calls that are
     #: open will turn out to cost, or the need is larger than the meter
@@ -182,6 +228,8 @@ class Taken:
     #: True when the store has lost what it knew: nothing was granted, windows count as used up, and budgets
     #: have to be rebuilt before it is asked again
     lost: bool = False
+    #: the gate that is parked, when it is one that ``waits_for`` speaks of
+    closed: Closed | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,11 +251,13 @@ class Limits(Protocol):
         needs: Sequence[Need],
         settled: Sequence[Settlement] = (),
         told: Sequence[Told] = (),
+        seen: Sequence[Seen] = (),
     ) -> Taken:
         """
         Settle what is done, then grant as many of ``needs`` as fit, in order.
 
         :param told: what the service has said about its limits since the last take, one of a unit.
+        :param seen: what calls have met since then, one of a gate.
 
         Who waits for a meter has a place in its line, so that others do not take what a large need waits
         for. The place is kept by asking again, at least once a second.
@@ -236,6 +286,34 @@ class Fences(Protocol):
         """Start a new try, shut out the older ones, free their leases, and return its number."""
 
 
+class Health(Protocol):
+    """Which credentials and endpoints are parked; takes look at it."""
+
+    async def park(self, gate: Gate, reason: str) -> None:
+        """Let nobody through a gate from now on, but one call each ``probe_s`` seconds to try it."""
+
+    async def unpark(self, gate: str) -> None:
+        """Open a gate, whatever was seen there."""
+
+    async def parked(self) -> Sequence[Closed]:
+        """Return the gates that are closed."""
+
+
+class Latencies(Protocol):
+    """How long calls take at each endpoint, as all workers have seen it lately."""
+
+    async def add_latencies(self, counts: Mapping[str, Mapping[int, int]], span_s: float) -> None:
+        """
+        Count calls.
+
+        :param counts: calls by endpoint and bucket; what a bucket means is the caller's business.
+        :param span_s: seconds for which they are remembered.
+        """
+
+    async def latencies(self, endpoints: Sequence[str], span_s: float) -> Mapping[str, Mapping[int, int]]:
+        """Return what was counted within the last ``span_s`` seconds, at the most a quarter more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """How far a run is; refreshed every few seconds."""
@@ -259,7 +337,7 @@ class Progress(Protocol):
         """Return what was last stored for an owner."""
 
 
-class State(Limits, Fences, Progress, Protocol):
+class State(Limits, Fences, Health, Latencies, Progress, Protocol):
     """All roles in one place, with a life time."""
 
     async def close(self) -> None:

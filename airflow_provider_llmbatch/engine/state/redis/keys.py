@@ -16,6 +16,8 @@ class Keys:
     def __init__(self, domain: str) -> None:
         self._prefix = f"{VERSION}:{{{domain}}}"
         self.epoch = f"{self._prefix}:epoch"
+        #: names of all gates that were ever parked
+        self.gates = f"{self._prefix}:gates"
 
     def fence(self, owner: str) -> str:
         """Number of an owner's try, and the throttles that it has taken under."""
@@ -45,6 +47,10 @@ class Keys:
         """One limit or budget."""
         return f"{self._prefix}:meter:{name}"
 
+    def gate(self, name: str) -> str:
+        """Health of a credential or an endpoint."""
+        return f"{self._prefix}:gate:{name}"
+
     def open(self, name: str) -> str:
         """What calls in flight hold of a budget."""
         return f"{self._prefix}:open:{name}"
@@ -53,3 +59,8 @@ class Keys:
 def standing(owner: str) -> str:
     """Return the key of how far a run is."""
     return f"{VERSION}:standing:{{{owner}}}"
+
+
+def latencies(endpoint: str, slot: int) -> str:
+    """Return the key of how long an endpoint's calls took in a stretch of time."""
+    return f"{VERSION}:latencies:{{{endpoint}}}:{slot}"

@@ -16,11 +16,20 @@ class Client(Protocol):
         """Send one command."""
 
 
+#: What scripts share, put before them.
+_SHARED = {
+    "take": ("factor", "gates"),
+    "throttle": ("factor",),
+    "levels": ("factor",),
+    "park": ("gates",),
+}
+
+
 @cache
 def source(name: str) -> str:
     """Return a script's text, with what several of them share before it."""
     lua = files(__package__).joinpath("lua")
-    return "".join(lua.joinpath(f"{part}.lua").read_text("utf-8") for part in ("factor", name))
+    return "".join(lua.joinpath(f"{part}.lua").read_text("utf-8") for part in (*_SHARED.get(name, ()), name))
 
 
 @cache

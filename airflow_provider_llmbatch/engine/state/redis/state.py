@@ -18,12 +18,13 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Meter,
     Need,
     Scope,
+    Seen,
     Settlement,
     Standing,
     Taken,
     Told,
 )
-from airflow_provider_llmbatch.engine.state.redis import keys, scripts
+from airflow_provider_llmbatch.engine.state.redis import health, keys, scripts
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
 from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
 
@@ -37,7 +38,7 @@ SPREAD_ABOVE_S = 600.0
 STANDING_S = 14 * 86400
 
 
-class RedisState:
+class RedisState(health.RedisHealth):
     """
     State for workers on any number of hosts.
 
@@ -76,12 +77,13 @@ class RedisState:
         needs: Sequence[Need],
         settled: Sequence[Settlement] = (),
         told: Sequence[Told] = (),
+        seen: Sequence[Seen] = (),
     ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
         await self._greet(scope.domain)
         take_id = self._new_id()
-        answer = await self._ask(scope, needs, settled, told, take_id)
-        verdict, now, granted, wait_us, waits_for, fence, self._epoch = answer
+        answer = await self._ask(scope, needs, settled, told, seen, take_id)
+        verdict, now, granted, wait_us, waits_for, fence, self._epoch, closed = answer
         if verdict == "stale":
             raise StaleFenceError(
                 f"Try {scope.fence} of {scope.owner} has been replaced by try {fence}; it sends nothing more."
@@ -95,6 +97,7 @@ class RedisState:
             waits_for=scope.meters[int(waits_for) - 1].key if waits_for.isdecimal() else waits_for,
             refused=verdict == "refused",
             lost=verdict == "lost",
+            closed=health.closed(closed, scope),
         )
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
@@ -222,6 +225,7 @@ class RedisState:
         needs: Sequence[Need],
         settled: Sequence[Settlement],
         told: Sequence[Told],
+        seen: Sequence[Seen],
         take_id: str,
     ) -> list[str]:
         undo = dict(self._unanswered)
@@ -246,6 +250,7 @@ class RedisState:
             "recent": int(self._recent),
             "undo": list(undo.items()),
             "meters": [{**_meter(meter), **_told(said.get(meter))} for meter in scope.meters],
+            "gates": health.asked(scope, seen),
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
             "settled": [_settlement(one) for one in settled],
         }
@@ -315,6 +320,8 @@ def _keys(scope: Scope, now: float) -> list[str]:
         names.turns(scope.queue_key),
         *(names.meter(meter.key_at(now)) for meter in scope.meters),
         *(names.open(meter.key_at(now)) for meter in scope.meters),
+        *(names.gate(gate.name) for gate in scope.gates),
+        names.gates,
     ]
 
 

@@ -32,4 +32,10 @@ CREATE TABLE IF NOT EXISTS claims (
     question TEXT PRIMARY KEY, holder TEXT NOT NULL, fence INTEGER NOT NULL, ends REAL NOT NULL,
     path TEXT, chunk INTEGER, item INTEGER
 ) WITHOUT ROWID;
+-- Health of credentials and endpoints, as JSON; see health.py.
+CREATE TABLE IF NOT EXISTS gates (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latencies (
+    endpoint TEXT NOT NULL, slot INTEGER NOT NULL, bucket INTEGER NOT NULL, calls INTEGER NOT NULL,
+    ends REAL NOT NULL, PRIMARY KEY (endpoint, slot, bucket)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS host (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);

@@ -18,17 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_llmbatch.engine.state import arithmetic
+from airflow_provider_llmbatch.engine.state.health import ASK_AGAIN_S
 from airflow_provider_llmbatch.engine.state.protocols import (
     Grant,
     Level,
     Need,
     Scope,
+    Seen,
     Settlement,
     Standing,
     Taken,
     Told,
 )
 from airflow_provider_llmbatch.engine.state.sqlite.gauges import Gauges
+from airflow_provider_llmbatch.engine.state.sqlite.health import Gates, SqliteHealth
 from airflow_provider_llmbatch.engine.state.sqlite.turns import SHORTEST_S, Turns
 from airflow_provider_llmbatch.errors import ConfigurationError, StaleFenceError, StoreError
 
@@ -43,7 +46,7 @@ BUSY_S = 20.0
 OPEN_S = 0.05
 
 
-class SqliteState:
+class SqliteState(SqliteHealth):
     """
     State for all processes of one host.
 
@@ -78,9 +81,10 @@ class SqliteState:
         needs: Sequence[Need],
         settled: Sequence[Settlement] = (),
         told: Sequence[Told] = (),
+        seen: Sequence[Seen] = (),
     ) -> Taken:
         """See :meth:`.protocols.Limits.take`."""
-        return await self._run(self._take, scope, needs, settled, told)
+        return await self._run(self._take, scope, needs, settled, told, seen)
 
     async def throttle(self, scope: Scope, seconds: float) -> None:
         """See :meth:`.protocols.Limits.throttle`."""
@@ -170,7 +174,12 @@ class SqliteState:
             raise StoreError(f"The state file {self._path} failed: {error}.") from error
 
     def _take(
-        self, scope: Scope, needs: Sequence[Need], settled: Sequence[Settlement], told: Sequence[Told]
+        self,
+        scope: Scope,
+        needs: Sequence[Need],
+        settled: Sequence[Settlement],
+        told: Sequence[Told],
+        seen: Sequence[Seen],
     ) -> Taken:
         with self._transaction() as connection:
             # Asked inside: waiting for other processes' transactions must not date a grant back.
@@ -185,16 +194,26 @@ class SqliteState:
             connection.executemany("DELETE FROM holds WHERE lease = ?", over)
             fence = _fence(connection, scope.owner)
             turns = Turns(connection, scope, now)
+            gates = Gates(connection, scope.gates, seen, now)
+            closed_s, closed = gates.wait()
             if fence > scope.fence:
                 turns.leave()
                 taken = None
+            elif needs and closed_s:
+                turns.leave()
+                taken = Taken(grants=(), wait_s=closed_s, waits_for="gate", closed=closed)
             elif until > now:
                 taken = Taken(grants=(), wait_s=until - now, waits_for="throttle" if needs else "")
             elif needs and not turns.is_mine:
                 taken = Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
             else:
-                taken = self._grant(connection, scope, gauges, needs, now)
-                taken = _in_turn(turns, taken, len(needs))
+                asked = needs[:1] if gates.are_tried else needs
+                taken = self._grant(connection, scope, gauges, asked, now)
+                taken = _in_turn(turns, taken, len(asked))
+                if taken.grants:
+                    gates.begin_trial()
+                if len(taken.grants) == len(asked) < len(needs):
+                    taken = replace(taken, wait_s=ASK_AGAIN_S, waits_for="gate")
             gauges.save()
         if taken is None:
             raise StaleFenceError(

@@ -1,14 +1,16 @@
 -- Settle what is done, then grant as many needs as fit, in order, in one step.
 --
 -- KEYS  1 epoch · 2 the owner's fence · 3 throttle · 4 leases · 5 the owner's lease data · 6 queue · 7 turns ·
---       8… meters, and then, for each of them, what calls that are open hold of it (budgets only)
+--       8… meters, and then, for each of them, what calls that are open hold of it (budgets only) · the
+--       gates, and after them the names of those ever parked
 -- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, turn_us,
 --         known_epoch, recent, server, throttle (name), window_us, steepness, believed (windows), undo [[id, n]],
 --         meters [{unit, cap, window, kept, quantum, burst, used, spread, told {limit, remaining}}],
---         needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
--- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch
+--         gates [{name, failures, over, probe, trial, sticky, seen}], needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
+-- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch, closed
 --   verdict   ok · stale · refused · lost (not the data that the caller knew: budgets have to be rebuilt)
---   waits_for index of a meter, or in_flight · throttle · turn · ""
+--   waits_for index of a meter, or in_flight · throttle · turn · gate · ""
+--   closed    JSON of the gate that is parked: [index, since, until (-1: a person's), why]; "" when none is
 -- Times are microseconds of this server's clock; a level is in thousandths of a unit.
 
 local ask = cjson.decode(ARGV[1])
@@ -241,16 +243,26 @@ end
 
 for _, one in ipairs(ask.settled) do settle(one[1], one[2], one[3], one[4], one[5]) end
 for index = 1, #ask.meters do correct(index) end
+
+local function gate_key(index) return KEYS[METERS + 2 * #ask.meters + index] end
+
+local gate_records = {}
+for index, gate in ipairs(ask.gates) do
+  gate_records[index] = load_gate(gate_key(index))
+  if gate.seen then hear_gate(gate_key(index), gate_records[index], gate, gate.seen, now) end
+end
 for _, one in ipairs(ask.undo) do
   -- It may not even have arrived yet; then it must not be carried out any more.
   redis.call('HSET', KEYS[7], ':undone:' .. one[1], '1')
   for number = 1, one[2] do settle(one[1] .. ':' .. number, -1, -1, 0, 0) end
 end
 
+local closed = ''
+
 local function answer(verdict, granted, wait, waits_for)
   for index = 1, #ask.meters do save(index) end
   return {verdict, text(now), text(granted), text(wait), tostring(waits_for),
-    text(tonumber(redis.call('HGET', KEYS[2], 'n') or 0)), epoch[1]}
+    text(tonumber(redis.call('HGET', KEYS[2], 'n') or 0)), epoch[1], closed}
 end
 
 local function leave_queue()
@@ -272,6 +284,24 @@ if #ask.needs == 0 then
 end
 if redis.call('HEXISTS', KEYS[7], ':undone:' .. ask.id) == 1 then return answer('ok', 0, 0, 'turn') end
 if until_us > now then return answer('ok', 0, until_us - now, 'throttle') end
+
+-- Gates --------------------------------------------------------------------------------------------
+
+local alone = false
+for index, gate in ipairs(ask.gates) do
+  local record = gate_records[index]
+  local wait = gate_wait(record, gate, now)
+  if record.since and wait > 0 then
+    closed = cjson.encode({index, text(record.since), record.sticky and '-1' or text(record.until_us), record.why})
+  end
+  if wait > 0 then
+    leave_queue()
+    return answer('ok', 0, wait, 'gate')
+  end
+  alone = alone or is_trial(record, gate, now)
+end
+local asked = #ask.needs
+if alone then ask.needs = {ask.needs[1]} end
 
 -- Turns --------------------------------------------------------------------------------------------
 
@@ -376,6 +406,7 @@ for number, need in ipairs(ask.needs) do
   end
 end
 if granted > 0 then
+  for index, gate in ipairs(ask.gates) do begin_trial(gate_key(index), gate_records[index], gate, now) end
   redis.call('PEXPIRE', KEYS[4], text(math.ceil(ask.lease_us / 500)))
   redis.call('PEXPIRE', KEYS[5], text(math.ceil(ask.lease_us / 500)))
   -- A new try frees what the older ones had open, and so has to find it.
@@ -396,4 +427,5 @@ else
   line_up(granted > 0)
   if granted > 0 and others > 0 then wait, waits_for = 10000, 'turn' end
 end
+if granted < asked and wait == 0 and not refused then wait, waits_for = ASK_AGAIN, 'gate' end
 return answer(refused and 'refused' or 'ok', granted, wait, waits_for)
