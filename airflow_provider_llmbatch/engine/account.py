@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
 from airflow_provider_llmbatch.engine.items import Chunk
 from airflow_provider_llmbatch.engine.job import Job
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
 from airflow_provider_llmbatch.engine.results.store import ResultStore
 from airflow_provider_llmbatch.engine.results.where import Where
-from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
+from airflow_provider_llmbatch.engine.state.protocols import Meter
 from airflow_provider_llmbatch.engine.summary import Manifest
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
@@ -31,17 +31,13 @@ class Account:
 
     As a context manager it tells of the end of a run that fails or is cancelled, too.
 
-    :param limits: what the run takes from.
     :param observe: who else gets the events.
     """
 
-    def __init__(
-        self, job: Job, chunk: Chunk, store: ResultStore, limits: Scope, observe: events.Observer
-    ) -> None:
+    def __init__(self, job: Job, chunk: Chunk, store: ResultStore, observe: events.Observer) -> None:
         self._job = job
         self._chunk = chunk
         self._store = store
-        self._limits = limits
         self._observe = observe
         self._latency = LatencyHistogram()
         self._failures: Counter[_Kind] = Counter()
@@ -79,7 +75,7 @@ class Account:
     def close(
         self,
         where: Where,
-        limiter: Limiter,
+        lanes: Sequence[Lane],
         count_drift: float,
         stopped: LLMBatchError | None,
         *,
@@ -89,7 +85,7 @@ class Account:
         Return the manifest.
 
         :param where: the rows that count.
-        :param limiter: knows what was granted.
+        :param lanes: know what was granted.
         :param count_drift: prompt tokens that the service counted, over those that we did.
         :param stopped: why the run stopped before its end.
         :param saved_usd: what answers that others had paid for have cost them.
@@ -105,7 +101,7 @@ class Account:
             usage=store.totals.usage,
             cost=store.totals.cost,
             saved_usd=saved_usd,
-            limits=_taken(limiter, self._limits, now - self._started_at),
+            limits=_taken(lanes, now - self._started_at),
             latency_ms=self._latency.summary(),
             possible_double_paid=store.possible_double_paid,
             prompt=job.prompt.ref,
@@ -134,17 +130,25 @@ class Account:
         return ""
 
 
-def _taken(limiter: Limiter, limits: Scope, seconds: float) -> Mapping[str, float]:
-    """Return what was granted and how much of the binding limit that was, from 0 to 1."""
-    granted = {"requests": limiter.granted_requests, "tokens": limiter.granted_tokens}
-    shares = [granted[m.unit] / _allowed(m, seconds) for m in limits.meters if m.unit in granted]
+def _taken(lanes: Sequence[Lane], seconds: float) -> Mapping[str, float]:
+    """Return what was granted, and how much of the limit that binds most that was, from 0 to 1."""
+    limiters = [lane.limiter for lane in lanes]
     return {
-        "granted_requests": limiter.granted_requests,
-        "granted_tokens": limiter.granted_tokens,
-        "waited_s": round(sum(limiter.waited_s.values()), 1),
-        "late_arrivals": limiter.late_arrivals,
-        "use": round(min(1.0, max(shares, default=0.0)), 4),
+        "granted_requests": sum(limiter.granted_requests for limiter in limiters),
+        "granted_tokens": sum(limiter.granted_tokens for limiter in limiters),
+        "waited_s": round(sum(sum(limiter.waited_s.values()) for limiter in limiters), 1),
+        "late_arrivals": sum(limiter.late_arrivals for limiter in limiters),
+        "use": round(min(1.0, max(_shares(lanes, seconds), default=0.0)), 4),
     }
+
+
+def _shares(lanes: Sequence[Lane], seconds: float) -> list[float]:
+    shares = []
+    for lane in lanes:
+        granted = {"requests": lane.limiter.granted_requests, "tokens": lane.limiter.granted_tokens}
+        meters = [meter for meter in lane.scope.meters if meter.unit in granted]
+        shares += [granted[meter.unit] / _allowed(meter, seconds) for meter in meters]
+    return shares
 
 
 def _allowed(meter: Meter, seconds: float) -> float:

@@ -87,6 +87,20 @@ class Composer:
 
         :param earlier: the earlier turns of the item's chain and their replies.
         """
+        messages = self._messages(item, earlier)
+        return messages if isinstance(messages, Result) else self._fitting(item, messages)
+
+    def measure(self, item: Item, earlier: Sequence[Message] = ()) -> tuple[int, int] | Result:
+        """Return an item's prompt and output tokens, fitting or not, or its ``unrendered`` row."""
+        messages = self._messages(item, earlier)
+        if isinstance(messages, Result):
+            return messages
+        params = _merged(self._params, item.params)
+        return self._prompt_tokens(item, messages, params), output_tokens(
+            params, learnt=self._reserve(), room=None
+        )
+
+    def _messages(self, item: Item, earlier: Sequence[Message]) -> list[Message] | Result:
         messages = render(self._prompt, item)
         if isinstance(messages, ItemError):
             return self._failed(item, Outcome.UNRENDERED, messages)
@@ -98,13 +112,14 @@ class Composer:
         if earlier:
             head = 1 if messages[0]["role"] == "system" else 0
             messages[head:head] = earlier
-        params = _merged(self._params, item.params)
-        return self._fitting(item, messages, params)
+        return messages
 
-    def _fitting(
-        self, item: Item, messages: Sequence[Message], params: Mapping[str, Json]
-    ) -> Request | Result:
-        prompt_tokens = self._counter.count_messages(messages) + self._extra_tokens(item.params, params)
+    def _prompt_tokens(self, item: Item, messages: Sequence[Message], params: Mapping[str, Json]) -> int:
+        return self._counter.count_messages(messages) + self._extra_tokens(item.params, params)
+
+    def _fitting(self, item: Item, messages: Sequence[Message]) -> Request | Result:
+        params = _merged(self._params, item.params)
+        prompt_tokens = self._prompt_tokens(item, messages, params)
         room = self._ceiling.tokens - prompt_tokens if self._ceiling else None
         output = output_tokens(params, learnt=self._reserve(), room=room)
         if self._ceiling and output > self._ceiling.tokens - prompt_tokens:

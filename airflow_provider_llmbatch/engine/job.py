@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.compose import Composer
 from airflow_provider_llmbatch.engine.connection import ConnectionSettings, LimitRule
 from airflow_provider_llmbatch.engine.dispatch.limit.scope import token_limit
-from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
+from airflow_provider_llmbatch.engine.dispatch.policy import Policy
+from airflow_provider_llmbatch.engine.dispatch.route import Routes
 from airflow_provider_llmbatch.engine.identity import fingerprint
 from airflow_provider_llmbatch.engine.items import Json, RunRef, Usage
 from airflow_provider_llmbatch.engine.prompt import Prompt
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
 
 #: Share of items that may end badly before the task fails.
 MAX_FAILED = 0.1
+
+
+#: Name of the endpoint of a job without a table of routes.
+ONLY = "only"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Somebody to ask: an endpoint of a table of routes."""
+
+    connection: ConnectionSettings
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +73,28 @@ class Job:
     #: name of this host, where results and state serve one host only; ``""`` elsewhere
     host: str = ""
     clocks: Clocks = field(default_factory=Clocks)
+    #: where items go; None sends all to ``connection`` and ``model``
+    routes: Routes | None = None
+    #: the endpoints of the routes by name; the first of the table is ``connection`` and ``model``
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    #: reads a connection afresh by its id; None keeps to what was read before the run
+    reread: Callable[[str], ConnectionSettings] | None = None
     #: what calls go through; connections as the endpoint's settings say when None
     transport: OpenTransport | None = None
+
+    @property
+    def table(self) -> Routes:
+        """Where items go."""
+        return self.routes or Routes(names=(ONLY,))
+
+    def at(self, route: str) -> Job:
+        """Return the job as an endpoint of the table sees it."""
+        asked = self.asked.get(route)
+        return self if asked is None else replace(self, connection=asked.connection, model=asked.model)
+
+    def with_connection(self, connection: ConnectionSettings) -> Job:
+        """Return the same job over a connection that was read afresh."""
+        return replace(self, connection=connection)
 
     @property
     def owner(self) -> str:
@@ -76,7 +109,8 @@ class Job:
     @property
     def keeps_money(self) -> bool:
         """Whether a budget in money is kept, so that each call reserves its worst case."""
-        return self.budget_usd is not None or any(b.usd is not None for b in self.connection.budgets)
+        connections = [self.connection, *(asked.connection for asked in self.asked.values())]
+        return self.budget_usd is not None or any(b.usd is not None for c in connections for b in c.budgets)
 
     @property
     def limits(self) -> LimitRule:
@@ -85,7 +119,10 @@ class Job:
 
     def fingerprint(self, rows_sha: str) -> str:
         """Return what the results answer: rows, prompt, model, params and schema."""
-        return fingerprint(rows_sha, self.prompt.ref.sha, self.model, dict(self.params), self.schema.digest)
+        models = dict.fromkeys([self.model, *(self.at(name).model for name in self.table.names)])
+        return fingerprint(
+            rows_sha, self.prompt.ref.sha, "|".join(models), dict(self.params), self.schema.digest
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,11 @@ from airflow_provider_llmbatch.engine import manifests
 from airflow_provider_llmbatch.engine.account import Account
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
-from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
 from airflow_provider_llmbatch.engine.dispatch.work import Chain, Work
 from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
 from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
 from airflow_provider_llmbatch.engine.job import Job, tools
+from airflow_provider_llmbatch.engine.lane import scopes_of
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.observe.progress import ProgressObserver
 from airflow_provider_llmbatch.engine.results import resume
@@ -122,40 +122,31 @@ async def run(
     :raises InputError: when the source changed, or the results there answer another input.
     :raises StoreError: when results or state cannot be trusted; what was paid is stored.
     """
-    kit = tools(job, note)
+    kits = {name: tools(job.at(name), note) for name in job.table.names}
+    kit = kits[job.table.names[0]]
     _refuse_changed(job, chunk)
     folder = open_folder(job.result_path, filesystem=job.filesystem)
     spent = functools.partial(_spent, folder)
     state = PatientState(state, observe, spent=spent, now=job.clocks.now)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
     store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
-    limits = scope(
-        job.connection,
-        job.connection.credentials[0],
-        job.model,
-        owner=job.owner,
-        fence=fence,
-        budget_key=job.budget_key,
-        run=f"{job.run.dag}/{job.run.run}",
-        budget_usd=job.budget_usd,
-        priority=job.priority,
-    )
-    await state.rebuild(limits, spent(limits, periods=False))
+    for limits in scopes_of(job, fence):
+        await state.rebuild(limits, spent(limits, periods=False))
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
-    account = Account(job, chunk, store, limits, events.Fanout([observe, progress]))
+    account = Account(job, chunk, store, events.Fanout([observe, progress]))
     reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence)
     async with progress.kept(), reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
-                assembled = assemble(job, kit, store, state, limits, account, reuse)
-                async with assembled as (dispatcher, pursuer, limiter):
-                    await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
+                assembled = assemble(job, kits, store, state, fence, account, reuse)
+                async with assembled as (dispatcher, lanes, router, pursuer):
+                    await dispatcher.run(_left(job, chunk, store), lanes, router, pursuer)
             if isinstance(dispatcher.stopped, StoreError):
                 raise dispatcher.stopped
             saved_usd = reuse.saved_usd if reuse else Decimal(0)
             manifest = account.close(
-                store.compact(), limiter, kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
+                store.compact(), list(lanes), kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
             )
     manifests.store(folder, manifest)
     return manifest

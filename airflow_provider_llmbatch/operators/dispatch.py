@@ -232,7 +232,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         return job, plan.chunks[number]
 
     def _job(self, context: Context, settings: Settings, source: str | Sequence[Mapping[str, Any]]) -> Job:
-        from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
+        from airflow_provider_llmbatch.engine.dispatch.policy import Policy
         from airflow_provider_llmbatch.engine.locations import is_local
 
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)

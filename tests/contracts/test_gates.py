@@ -141,11 +141,22 @@ class TestTrial:
         assert len((await ask(store, of)).grants) == 5
 
 
+    async def test_a_trial_that_fails_for_another_reason_lets_everybody_through(self, store: Store):
+        of = through(key(trial_s=30.0))
+        assert len((await ask(store, of)).grants) == 1
+        lost = Seen(gate="credential/k", failed=("i1",))
+        assert len((await ask(store, of, lost)).grants) == 5
+
+
 class TestLatencies:
     async def test_what_workers_add_is_seen_by_all_for_the_span(self, store: Store):
         await store.state.add_latencies({"a": {10: 2, 11: 1}}, 1.0)
         await another(store).add_latencies({"a": {10: 1}, "b": {3: 5}}, 1.0)
-        assert await store.state.latencies(["a", "b", "c"], 1.0) == {"a": {10: 3, 11: 1}, "b": {3: 5}, "c": {}}
+        assert await store.state.latencies(["a", "b", "c"], 1.0) == {
+            "a": {10: 3, 11: 1},
+            "b": {3: 5},
+            "c": {},
+        }
         await store.pass_time(1.3)
         assert (await store.state.latencies(["a"], 1.0))["a"] == {}
 

@@ -55,6 +55,8 @@ class Tried:
 
     seen: Reply | Failure
     headers: Mapping[str, str]
+    #: state time of the call's grant
+    granted_at: float
     #: writes the ledger line; called after the row, where there is one
     book: Callable[[], None]
 
@@ -158,6 +160,7 @@ class Attempts:
         finally:
             self.open.pop(course.request.index, None)
         course.calls += 1
+        course.calls_here += 1
         course.call_s = 0.0 if left_at is None else self._now() - left_at
         course.calling_s += course.call_s
         seen = self._wire.decode(came.status, came.headers, came.body) if isinstance(came, Answer) else came
@@ -173,7 +176,12 @@ class Attempts:
                 self._learn(course.prompt_tokens, usage)
             course.usage += usage
             course.cost += cost
-        return Tried(seen=seen, headers=headers, book=self._booking(course, seen, usage, cost))
+        return Tried(
+            seen=seen,
+            headers=headers,
+            granted_at=granted.grant.at,
+            book=self._booking(course, seen, usage, cost),
+        )
 
     def _look_at_age(self, granted: Granted) -> None:
         if self._slack_s and self._now() - granted.taken_at > self._slack_s:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 
-from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts
-from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import EVERY_S, Pace
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
-from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
-from airflow_provider_llmbatch.engine.dispatch.slots import Slots
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes
+from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import EVERY_S
+from airflow_provider_llmbatch.engine.dispatch.policy import Policy
+from airflow_provider_llmbatch.engine.dispatch.router import Router
 from airflow_provider_llmbatch.engine.observe import events
-from airflow_provider_llmbatch.engine.state.protocols import Scope
+from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
+from airflow_provider_llmbatch.engine.state.protocols import Latencies
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
 #: Seconds after which a run goes on that only has to change its process.
 AT_ONCE_S = 1.0
+#: Longest rest of a run that waits for an endpoint, as it grows with the outage. Seconds.
+OUTAGE_REST_S = 600.0
+#: Calls that it takes to know how slow an endpoint is.
+ENOUGH_CALLS = 20
 
 
 class Beat:
     """
     Looks at a run now and then.
 
-    :param attempts: knows the calls that are open.
-    :param pace: knows how long calls take.
-    :param slots: are resized.
-    :param most: most slots.
-    :param scope: what limits the flow.
-    :param limiter: knows what is waited for.
+    :param lanes: the ways a call can go; their slots are resized.
+    :param router: is told how long calls take, when routes depend on it.
+    :param latencies: how long calls take everywhere; None when nothing depends on it.
     :param room_has_changed: is told when slots were resized.
     :param observe: gets the events.
     :param now: the process's clock.
@@ -39,27 +41,21 @@ class Beat:
     def __init__(
         self,
         *,
-        attempts: Attempts,
-        pace: Pace,
-        slots: Slots,
-        most: int,
-        scope: Scope,
-        limiter: Limiter,
+        lanes: Lanes,
+        router: Router,
+        latencies: Latencies | None,
         room_has_changed: Callable[[], None],
         observe: events.Observer,
         now: Callable[[], float],
         policy: Policy,
         stop: Callable[[LLMBatchError], None],
     ) -> None:
+        self._lanes = lanes
+        self._router = router
+        self._latencies = latencies
         self._policy = policy
         self._stop = stop
         self._began = now()
-        self._attempts = attempts
-        self._pace = pace
-        self._slots = slots
-        self._most = most
-        self._scope = scope
-        self._limiter = limiter
         self._room_has_changed = room_has_changed
         self._observe = observe
         self._now = now
@@ -69,36 +65,73 @@ class Beat:
         while True:
             await asyncio.sleep(EVERY_S)
             self.resize()
+            await self.compare()
             await self.tell()
             self.rest()
 
     def rest(self) -> None:
         """End the run, to go on later, when a worker would only be held for waiting."""
-        policy, wait_s = self._policy, self._limiter.wait_s
+        policy = self._policy
         if policy.max_runtime_s is not None and self._now() - self._began > policy.max_runtime_s:
             why = f"The task has run for max_runtime ({policy.max_runtime_s:g} s)."
             self._stop(StoppedError(why, retryable=True, retry_after_s=AT_ONCE_S))
-        elif policy.defer_after_s is not None and wait_s > policy.defer_after_s and not self._attempts.open:
-            why = f"Nothing can be sent for {wait_s:.0f} s; it waits for {self._limiter.waits_for}."
-            self._stop(StoppedError(why, retryable=True, retry_after_s=wait_s))
+        elif policy.defer_after_s is not None and not any(lane.attempts.open for lane in self._lanes):
+            wait_s, waits_for = self._wait()
+            if wait_s > policy.defer_after_s:
+                why = f"Nothing can be sent for {wait_s:.0f} s; it waits for {waits_for}."
+                self._stop(StoppedError(why, retryable=True, retry_after_s=wait_s))
+
+    def _wait(self) -> tuple[float, str]:
+        """Return how long nothing can be sent, and what for."""
+        outage_s = self._lanes.outage_s()
+        if outage_s > self._policy.probe_s:
+            # It was tried, and failed once more: the longer it is away, the longer it is left alone.
+            return min(OUTAGE_REST_S, outage_s), "gate"
+        return min((lane.limiter.wait_s, lane.limiter.waits_for) for lane in self._lanes.used)
 
     def resize(self) -> None:
         """Let the number of slots follow the limits and the latency."""
         now = self._now()
-        oldest_s = now - min(self._attempts.open.values(), default=now)
-        self._slots.resize(self._pace.concurrency(self._scope.meters, oldest_s, self._most))
+        for lane in self._lanes.used:
+            oldest_s = now - min(lane.attempts.open.values(), default=now)
+            lane.slots.resize(lane.pace.concurrency(lane.scope.meters, oldest_s, lane.most))
         self._room_has_changed()
+
+    async def compare(self) -> None:
+        """Tell others how long calls took, and learn how long theirs did."""
+        if self._latencies is None:
+            return
+        span_s = self._policy.latency_span_s
+        counts: dict[str, dict[int, int]] = {}
+        for lane in self._lanes:
+            taken, lane.latency = lane.latency, LatencyHistogram()
+            if taken:
+                counts[lane.endpoint.name] = taken.counts()
+        with contextlib.suppress(LLMBatchError):
+            await self._latencies.add_latencies(counts, span_s)
+            gates = {lane.endpoint.name: lane.route for lane in self._lanes}
+            found = await self._latencies.latencies(list(gates), span_s)
+            histograms = {gates[name]: LatencyHistogram.of(calls) for name, calls in found.items()}
+            self._router.p95_ms = {
+                route: calls.quantile(0.95)
+                for route, calls in histograms.items()
+                if len(calls) >= ENOUGH_CALLS
+            }
 
     async def tell(self) -> None:
         """Tell how things stand, also when nothing has happened."""
-        levels: dict[str, tuple[int, int]] = {}
-        with contextlib.suppress(LLMBatchError):
-            levels.update(await self._limiter.levels())
+        use: dict[str, float] = {}
+        waited_s: Counter[str] = Counter()
+        for lane in self._lanes.used:
+            waited_s.update(lane.limiter.waited_s)
+            with contextlib.suppress(LLMBatchError):
+                levels = await lane.limiter.levels()
+                use.update({key: used / max(1, capacity) for key, (used, capacity) in levels.items()})
         self._observe.on(
             events.Pulse(
-                waits_for=self._limiter.waits_for,
-                waited_s=dict(self._limiter.waited_s),
-                use={key: used / max(1, capacity) for key, (used, capacity) in levels.items()},
-                late_arrivals=self._limiter.late_arrivals,
+                waits_for=self._wait()[1],
+                waited_s=dict(waited_s),
+                use=use,
+                late_arrivals=sum(lane.limiter.late_arrivals for lane in self._lanes),
             )
         )

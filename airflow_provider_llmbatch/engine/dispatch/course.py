@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_llmbatch.engine.dispatch.advise import History
 from airflow_provider_llmbatch.engine.dispatch.ports import Checked
@@ -21,6 +21,11 @@ from airflow_provider_llmbatch.engine.items import (
     Usage,
 )
 
+if TYPE_CHECKING:
+    from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
+
+#: Composes an item for the endpoint of that name.
+Remake = Callable[[str], Request | Result]
 #: By how much a cut reply's output cap is raised.
 ENLARGE_BY = 2
 #: Parameters that cap the output; the newer one wins where both are set.
@@ -33,11 +38,17 @@ class Course:
     One item on its way.
 
     :param request: what was composed.
+    :param lane: where it is sent.
+    :param remake: composes the same item for another endpoint.
+    :param group: the chain that it belongs to, if any.
     :param ready_at: when it could first have been sent, on the process's clock.
     :param started_at: the same in Unix seconds.
     """
 
     request: Request
+    lane: Lane
+    remake: Remake
+    group: str
     ready_at: float
     started_at: float
     messages: Sequence[Message] = field(init=False)
@@ -57,16 +68,29 @@ class Course:
     calling_s: float = 0.0
     #: how the item ends when a call that was to better its reply cannot be made
     otherwise: Result | None = None
-    #: what all items have learnt about parameters that the service does not take
-    learnt: Sequence[Rewrite] = ()
     #: parameters that were taken out of this item's request
     dropped: set[str] = field(default_factory=set)
+    #: endpoints that it has been to, and the calls made at this one
+    visited: set[str] = field(default_factory=set)
+    calls_here: int = 0
 
     def __post_init__(self) -> None:
+        self._begin()
+
+    def move(self, lane: Lane, request: Request) -> None:
+        """Go on at another endpoint, with all tries before it."""
+        self.lane, self.request = lane, request
+        self.tries = self.throttled = self.repairs = self.calls_here = 0
+        self.enlarged = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.visited.add(self.lane.route)
         self.messages = self.request.messages
         self.prompt_tokens = self.request.prompt_tokens
         self.params = dict(self.request.params)
         self.output_tokens = self.request.output_tokens
+        self.dropped = set()
 
     @property
     def tokens(self) -> int:
@@ -98,7 +122,7 @@ class Course:
 
     def follow(self) -> None:
         """Leave out what others have learnt that the service does not take."""
-        for rewrite in self.learnt:
+        for rewrite in self.lane.learnt:
             self.rewrite(rewrite)
 
     def repair(self, messages: Sequence[Message], more_tokens: int) -> None:

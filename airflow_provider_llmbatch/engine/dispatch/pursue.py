@@ -10,21 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_llmbatch.engine.clocks import Clocks
-from airflow_provider_llmbatch.engine.dispatch.advise import advise
-from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts, Tried
+from airflow_provider_llmbatch.engine.dispatch.advise import History, advise, backoff
+from airflow_provider_llmbatch.engine.dispatch.attempt import Tried
 from airflow_provider_llmbatch.engine.dispatch.course import Course
-from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import (
-    Limiter,
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes
+from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
+    GateClosedError,
     LimitRefusedError,
     WaitedTooLongError,
 )
+from airflow_provider_llmbatch.engine.dispatch.policy import Policy
 from airflow_provider_llmbatch.engine.dispatch.ports import Check, Reask
-from airflow_provider_llmbatch.engine.dispatch.slots import Slots
+from airflow_provider_llmbatch.engine.dispatch.router import Router
 from airflow_provider_llmbatch.engine.exchange import (
     Advice,
     Enlarge,
@@ -39,28 +39,11 @@ from airflow_provider_llmbatch.engine.exchange import (
 )
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Result, RunRef
 from airflow_provider_llmbatch.engine.observe import events
-from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
+from airflow_provider_llmbatch.engine.state.protocols import Meter
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How long to try."""
-
-    #: calls that count as tries, per item
-    max_attempts: int = 5
-    #: of these, how many may ask again for a reply that does not satisfy the schema
-    max_repairs: int = 1
-    #: seconds an item may wait, its calls not counted
-    max_wait_s: float = 6 * 3600.0
-    #: stop when the first so many finished items failed in the same way for good; 0 never does
-    fail_fast: int = 20
-    #: end, to go on later, when nothing can be sent for longer than so many seconds; None waits here
-    defer_after_s: float | None = None
-    #: end, to go on at once, after so many seconds; None goes on to the end
-    max_runtime_s: float | None = None
-
-
+#: Seconds after which an item that has nowhere to go looks again.
+HELD_S = 1.0
 #: A row, and what books the call that brought it.
 Ended = tuple[Result, Callable[[], None]]
 
@@ -69,14 +52,10 @@ class Pursuer:
     """
     Knows how to bring an item to its end.
 
-    :param attempts: makes the calls.
-    :param limiter: the queue in front of the limits.
-    :param scope: what is taken from.
-    :param slots: connection slots.
-    :param pace: is told of calls.
+    :param router: says where an item goes next.
+    :param lanes: the ways there are.
     :param check: checks a reply's text.
     :param reask: makes the messages that ask again for a reply that failed the check.
-    :param window: tokens that fit the model, if known.
     :param policy: how long to try.
     :param run: where results are made.
     :param observe: gets the events.
@@ -87,34 +66,25 @@ class Pursuer:
     def __init__(
         self,
         *,
-        attempts: Attempts,
-        limiter: Limiter,
-        scope: Scope,
-        slots: Slots,
-        pace: Pace,
+        router: Router,
+        lanes: Lanes,
         check: Check,
         reask: Reask,
-        window: int | None,
         policy: Policy,
         run: RunRef,
         observe: events.Observer,
         clocks: Clocks,
         stop: Callable[[LLMBatchError], None],
     ) -> None:
-        self._attempts = attempts
-        self._limiter = limiter
-        self._scope = scope
-        self._slots = slots
-        self._pace = pace
+        self._router = router
+        self._lanes = lanes
         self._check = check
         self._reask = reask
-        self._window = window
         self._policy = policy
         self._run = run
         self._observe = observe
         self._clocks = clocks
         self._stop = stop
-        self._learnt: list[Rewrite] = []
         self._halt = asyncio.Event()
         self._why: LLMBatchError | None = None
         #: items that wait for their next try, without a slot
@@ -129,21 +99,25 @@ class Pursuer:
 
     async def bring_to_end(self, course: Course) -> Ended:
         """Call until the item ends, or the run stops."""
-        course.learnt = self._learnt
         while (ended := await self._try(course)) is None:
             pass
         return ended
 
     async def _try(self, course: Course) -> Ended | None:
         """Make one call and obey the advice about it; return what ends the item, if anything does."""
+        if not course.lane.is_open(self._clocks.now()):
+            self._router.elsewhere(course)
+        lane = course.lane
+        until = course.ready_at + course.calling_s + self._policy.max_wait_s
         try:
-            async with self._slots.one():
+            async with lane.slots.one():
                 if self._why is not None:
                     return self._unsent(course)
-                self._pace.sent(course.tokens)
-                until = course.ready_at + course.calling_s + self._policy.max_wait_s
-                tried = await self._attempts.once(course, until=until)
-                self._pace.over(course.call_s)
+                lane.pace.sent(course.tokens)
+                tried = await lane.attempts.once(course, until=until)
+                lane.pace.over(course.call_s)
+        except GateClosedError:
+            return None if self._router.elsewhere(course) else await self._hold(course)
         except LimitRefusedError as refused:
             return self._refused(course, refused.meter)
         except WaitedTooLongError as waited:
@@ -156,89 +130,123 @@ class Pursuer:
             self._clocks.now(), policy.max_attempts, policy.max_wait_s, self._clocks.luck()
         )
         advice = advise(tried.seen, tried.headers, history, self._clocks.wall())
+        self._take_note(course, tried, advice)
         if advice is None and isinstance(tried.seen, Reply):
             return self._checked(course, tried, tried.seen)
-        return await self._obey(course, tried, advice)
+        return await self._obey(course, tried, advice, history)
+
+    def _take_note(self, course: Course, tried: Tried, advice: Advice | None) -> None:
+        """Tell the lane what the call says about it."""
+        lane = course.lane
+        lane.took(course.call_s)
+        match advice:
+            case Retry(uses_try=True) | Fallback():
+                lane.has_failed(course.request.index, f"{self._run.dag}/{self._run.run}/{self._run.task}")
+            case Final(outcome=Outcome.EXHAUSTED) | Retry(shared=False) | OtherCredential() | Stop():
+                pass
+            case _:
+                self._lanes.reopened(lane)
+                lane.answered(tried.granted_at)
+
+    async def _hold(self, course: Course) -> Ended | None:
+        """Let an item wait that has nowhere to go at the moment."""
+        await self._park(HELD_S)
+        waited_s = self._clocks.now() - course.ready_at - course.calling_s
+        return self._waited_too_long(course, "gate") if waited_s > self._policy.max_wait_s else None
 
     def _checked(self, course: Course, tried: Tried, reply: Reply) -> Ended | None:
         """End the item with what the reply holds, or ask again for what it should hold."""
         checked = self._check(reply.text)
         if checked.problem is None:
-            return course.answered(checked, reply, **self._here()), tried.book
+            return course.answered(checked, reply, **self._here(course)), tried.book
         again = course.repairs < self._policy.max_repairs and course.tries + 1 < self._policy.max_attempts
         self._tell(course, checked.problem, "Retry" if again else "Final")
-        if not again:
-            return course.answered(checked, reply, **self._here()), tried.book
-        course.otherwise = course.answered(checked, reply, **self._here())
+        course.otherwise = course.answered(checked, reply, **self._here(course))
+        if not again and not self._router.detour(course, _seen(reply, Outcome.INVALID_OUTPUT)):
+            return course.otherwise, tried.book
         tried.book()
-        messages = self._reask(course.request.messages, reply.text, checked.problem)
-        course.repair(messages, self._attempts.more_tokens(course.request.messages, messages))
+        if again:
+            messages = self._reask(course.request.messages, reply.text, checked.problem)
+            more = course.lane.attempts.more_tokens(course.request.messages, messages)
+            course.repair(messages, more)
         return None
 
-    async def _obey(self, course: Course, tried: Tried, advice: Advice | None) -> Ended | None:
+    async def _obey(
+        self, course: Course, tried: Tried, advice: Advice | None, history: History
+    ) -> Ended | None:
         reply = tried.seen if isinstance(tried.seen, Reply) else None
-        if isinstance(tried.seen, Failure):
-            self._tell(course, tried.seen, type(advice).__name__)
-        elif isinstance(advice, Final):
-            self._tell(course, advice.error, "Final")
-        final = self._final(course, advice)
+        if isinstance(advice, Retry) and advice.shared:
+            await self._throttle(course.lane, advice.delay_s, course.request.model)
+        here = course.lane
+        final = self._final(course, advice, history)
+        outcome = None if final is None else final.outcome
         if final is not None:
-            return course.ended(final, reply, **self._here()), tried.book
-        if isinstance(advice, Enlarge):
-            course.otherwise = course.ended(advice.otherwise, reply, **self._here())
+            course.otherwise = course.ended(final, reply, **self._here(course))
+        moved = not isinstance(advice, OtherCredential) and self._router.detour(
+            course, _seen(tried.seen, outcome)
+        )
+        if isinstance(tried.seen, Failure):
+            self._tell(course, tried.seen, "Fallback" if moved else type(advice).__name__, here)
+        elif isinstance(advice, Final):
+            self._tell(course, advice.error, "Fallback" if moved else "Final", here)
+        if final is not None and not moved and course.otherwise is not None:
+            return course.otherwise, tried.book
+        if isinstance(advice, Enlarge) and final is None:
+            course.otherwise = course.ended(advice.otherwise, reply, **self._here(course))
         tried.book()
-        await self._prepare_next(course, advice)
+        if not moved:
+            await self._prepare_next(course, tried.seen, advice)
         return None
 
-    def _final(self, course: Course, advice: Advice | None) -> Final | None:
+    def _final(self, course: Course, advice: Advice | None, history: History) -> Final | None:
         """Return how the item ends, if the advice ends it or cannot be followed."""
         match advice:
             case Final():
                 return advice
             case Fallback(otherwise=final):
-                return final
+                # An endpoint that fails everybody says nothing about this item.
+                waits = course.lane.in_outage and history.waited_s < history.max_wait_s
+                return None if waits else final
             case Enlarge(otherwise=final):
-                return None if course.enlarge(self._window) else final
+                return None if course.enlarge(course.lane.window) else final
         return None
 
-    async def _prepare_next(self, course: Course, advice: Advice | None) -> None:
+    async def _prepare_next(self, course: Course, seen: Reply | Failure, advice: Advice | None) -> None:
         """Do what has to be done before the item's next call, or stop the run."""
-        model = course.request.model
+        lane, model = course.lane, course.request.model
         match advice:
             case Rewrite():
                 course.rewrite(advice)
-                self._learn(advice, model)
+                self._learn(lane, advice, model)
             case OtherCredential(reason=reason):
-                credential = self._attempts.endpoint.credential
-                why = f"No credential is left: the service refuses {credential!r}. {reason}"
-                self._stop(StoppedError(why, retryable=False))
+                await self._lanes.refuse(lane, _shortly(seen), reason)
             case Stop(reason=reason, retryable=retryable):
-                where = f"{self._attempts.endpoint.name}, model {model}"
-                self._stop(StoppedError(f"{reason} ({where})", retryable=retryable))
-            case Retry(delay_s=delay, shared=True):
+                self._stop(StoppedError(f"{reason} ({lane.name}, model {model})", retryable=retryable))
+            case Retry(shared=True):
                 course.throttled += 1
-                await self._throttle(delay, model)
             case Retry(delay_s=delay, uses_try=uses_try):
                 course.tries += uses_try
                 await self._park(delay)
+            case Fallback():
+                await self._park(backoff(2, self._clocks.luck()))
 
-    async def _throttle(self, seconds: float, model: str) -> None:
-        endpoint = self._attempts.endpoint
+    async def _throttle(self, lane: Lane, seconds: float, model: str) -> None:
+        endpoint = lane.attempts.endpoint
         self._observe.on(
             events.Throttled(
                 delay_s=seconds, endpoint=endpoint.name, model=model, credential=endpoint.credential
             )
         )
-        await self._limiter.throttle(seconds)
+        await lane.limiter.throttle(seconds)
 
-    def _learn(self, rewrite: Rewrite, model: str) -> None:
+    def _learn(self, lane: Lane, rewrite: Rewrite, model: str) -> None:
         """Send no further item with a parameter that the service refuses."""
-        if any(known.drop == rewrite.drop for known in self._learnt):
+        if any(known.drop == rewrite.drop for known in lane.learnt):
             return
-        self._learnt.append(rewrite)
+        lane.learnt.append(rewrite)
         self._observe.on(
             events.Rewritten(
-                endpoint=self._attempts.endpoint.name,
+                endpoint=lane.name,
                 model=model,
                 drop=rewrite.drop,
                 rename_to=rewrite.rename_to,
@@ -255,7 +263,9 @@ class Pursuer:
         finally:
             self.parked -= 1
 
-    def _tell(self, course: Course, failure: Failure | ItemError, advice: str) -> None:
+    def _tell(
+        self, course: Course, failure: Failure | ItemError, advice: str, lane: Lane | None = None
+    ) -> None:
         self._observe.on(
             events.CallFailed(
                 kind=failure.kind,
@@ -265,7 +275,7 @@ class Pursuer:
                 advice=advice,
                 item_id=course.request.id,
                 attempt=course.calls,
-                endpoint=self._attempts.endpoint.name,
+                endpoint=(lane or course.lane).name,
                 model=course.request.model,
             )
         )
@@ -275,32 +285,51 @@ class Pursuer:
         if course.otherwise is not None:
             # There is no room to better the reply: what was paid is all there will be.
             return course.otherwise, _nothing
-        budget = next((m for m in self._scope.meters if m.key == meter and m.window_s is None), None)
+        meters = course.lane.scope.meters
+        budget = next((m for m in meters if m.key == meter and m.window_s is None), None)
         if budget is not None:
             self._stop(_spent(budget, self._clocks.wall()))
             return self._unsent(course)
         message = f"The request needs {course.tokens} tokens, more than {meter} ever allows; raise the limit."
         final = Final(outcome=Outcome.TOO_LONG, error=ItemError(kind="over_limit", message=message))
-        return course.ended(final, None, **self._here()), _nothing
+        return course.ended(final, None, **self._here(course)), _nothing
 
     def _waited_too_long(self, course: Course, waits_for: str) -> Ended:
         message = (
             f"It waited {self._policy.max_wait_s:g} s, last for {waits_for}; raise max_wait or the limit."
         )
         final = Final(outcome=Outcome.EXHAUSTED, error=ItemError(kind="max_wait", message=message))
-        return course.ended(final, None, **self._here()), _nothing
+        return course.ended(final, None, **self._here(course)), _nothing
 
     def _unsent(self, course: Course) -> Ended:
-        return course.unsent(str(self._why), **self._here()), _nothing
+        return course.unsent(str(self._why), **self._here(course)), _nothing
 
-    def _here(self) -> dict[str, Any]:
-        endpoint = self._attempts.endpoint
+    def _here(self, course: Course) -> dict[str, Any]:
+        endpoint = course.lane.attempts.endpoint
         return {
             "now": self._clocks.now(),
             "run": self._run,
             "endpoint": endpoint.name,
             "credential": endpoint.credential,
         }
+
+
+def _seen(seen: Reply | Failure, outcome: Outcome | None) -> dict[str, Any]:
+    """Return what rules may read."""
+    failure = seen if isinstance(seen, Failure) else None
+    return {
+        "status": 200 if failure is None else failure.status or 0,
+        "kind": "" if failure is None else failure.kind,
+        "code": (failure.code or failure.type or "") if failure else "",
+        "outcome": str(outcome or ""),
+    }
+
+
+def _shortly(seen: Reply | Failure) -> str:
+    """Return status and code, which may go where no text of a service may."""
+    if isinstance(seen, Reply):
+        return "answered"
+    return " ".join(str(word) for word in (seen.status, seen.code or seen.type) if word)
 
 
 def _nothing() -> None:

@@ -29,8 +29,13 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
+        self._forms: list[str] = []
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Take out these from now on, too."""
         forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
-        self._forms = sorted(forms, key=len, reverse=True)
+        self._forms = sorted({*self._forms, *forms}, key=len, reverse=True)
         self._bytes = [form.encode() for form in self._forms]
 
     def __repr__(self) -> str:

@@ -15,7 +15,8 @@ read, which is when the DAG is parsed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +30,13 @@ SEEN_FACTS: Mapping[str, Any] = {"status": 503, "kind": "", "code": "", "outcome
 LATENCY_FACTS: Mapping[str, Any] = {"latency_ms": 800.0}
 
 _KEYS = frozenset({"if", "from", "use"})
+#: What an endpoint that is down is seen to do.
+_OUTAGES: Sequence[Mapping[str, Any]] = [
+    *({"status": status, "kind": "http"} for status in (503, 500, 502, 504, 529, 401, 402)),
+    *({"status": 0, "kind": kind} for kind in ("timeout", "connect", "reset")),
+]
+#: Failed calls after which a request goes to the next endpoint of a table without rules.
+_FAILED_CALLS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +101,22 @@ class Routes:
                 return rule.use
         return None
 
+    def instead(self, name: str) -> Sequence[str]:
+        """Return the endpoints that requests go to while one is parked: where a rule leads in an outage."""
+        found: list[str] = []
+        open_ends = [name]
+        while open_ends:
+            for rule in self._from(open_ends.pop(0), "seen"):
+                if rule.use != name and rule.use not in found and any(map(rule.holds, _outages())):
+                    found.append(rule.use)
+                    open_ends.append(rule.use)
+        return found
+
+    @property
+    def read_latency(self) -> bool:
+        """Whether a rule asks how long calls take."""
+        return any(rule.kind == "latency" for rule in self.rules)
+
     def _from(self, name: str, kind: Kind) -> Sequence[Rule]:
         return [rule for rule in self.rules if rule.kind == kind and rule.source in ("", name)]
 
@@ -102,12 +126,21 @@ def read_routes(names: Sequence[str], rules: Sequence[Any]) -> Routes:
     Check a table.
 
     :param names: the endpoints.
-    :param rules: mappings with ``if`` (the condition), ``use`` and, optionally, ``from``.
+    :param rules: mappings with ``if`` (the condition), ``use`` and, optionally, ``from``. Without any, each
+        endpoint stands in for the one before it.
     :raises ConfigurationError: naming the rule, what is wrong with it, and the remedy.
     """
     if not names:
         raise ConfigurationError("The routes name no endpoint; give at least one.")
+    if not rules:
+        failed = f"(status >= 500 || kind != 'http') && attempts >= {_FAILED_CALLS}"
+        rules = [{"from": one, "if": failed, "use": other} for one, other in itertools.pairwise(names)]
     return Routes(names=tuple(names), rules=tuple(_rule(n, rule, names) for n, rule in enumerate(rules, 1)))
+
+
+def _outages() -> Iterator[Mapping[str, Any]]:
+    for outage in _OUTAGES:
+        yield {**REQUEST_FACTS, "code": "", "outcome": "", "attempts": 100, **outage}
 
 
 def _rule(number: int, rule: Any, names: Sequence[str]) -> Rule:

@@ -20,6 +20,11 @@ class Slots:
         self.held = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def wanted(self) -> int:
+        """How many are held or waited for."""
+        return self.held + len(self._waiting)
+
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Hold a slot."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_llmbatch.engine.items import (
@@ -16,9 +16,6 @@ from airflow_provider_llmbatch.engine.items import (
     Result,
     RunRef,
 )
-
-#: Makes a request of an item and the earlier turns of its chain, or the row of one that cannot be sent.
-Compose = Callable[[Item, Sequence[Message]], Request | Result]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,6 +104,14 @@ class Parked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A credential or an endpoint that was parked answers again."""
+
+    what: Literal["credential", "endpoint"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
     """The service refuses a parameter; requests to this endpoint and model go without it from now on."""
 
@@ -145,6 +153,7 @@ Event = (
     | CallFailed
     | ItemDone
     | Parked
+    | Reopened
     | Rewritten
     | StateLost
     | StateBack

@@ -53,6 +53,19 @@ class LatencyHistogram:
         self._buckets.update(other._buckets)
         self._max = max(self._max, other._max)
 
+    def counts(self) -> dict[int, int]:
+        """Return how many latencies fell into which bucket; :meth:`of` reads it."""
+        return dict(self._buckets)
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> LatencyHistogram:
+        """Return the histogram of counts that others may have added to."""
+        histogram = cls()
+        for bucket, count in counts.items():
+            histogram._buckets[min(max(bucket, _LOWEST_BUCKET), _HIGHEST_BUCKET)] += count
+        histogram._max = RATIO ** max(histogram._buckets, default=0)
+        return histogram
+
     def quantile(self, share: float) -> float:
         """
         Return the latency in milliseconds that ``share`` of all do not exceed.

@@ -20,6 +20,7 @@ from airflow_provider_llmbatch.engine.observe.events import (
     ItemDone,
     Parked,
     Pulse,
+    Reopened,
     Rewritten,
     RunEnded,
     RunStarted,
@@ -151,6 +152,8 @@ class LogObserver:
                 back = f", tried again in {_duration(event.for_s)}" if event.for_s is not None else ""
                 what = f"{event.what} {event.name}"
                 self._log.warning("Parked %s for everybody%s: %s", what, back, _one_line(event.reason))
+            case Reopened():
+                self._log.info("%s %s answers again", event.what, event.name)
             case Rewritten():
                 instead = f"sent as {event.rename_to}" if event.rename_to else "left out"
                 where = f"{event.model} at {event.endpoint}"

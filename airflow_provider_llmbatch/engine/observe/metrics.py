@@ -20,6 +20,7 @@ from airflow_provider_llmbatch.engine.observe.events import (
     ItemDone,
     Parked,
     Pulse,
+    Reopened,
     RunEnded,
     RunStarted,
     StateBack,
@@ -152,6 +153,8 @@ class MetricsObserver:
                 self._count("throttled", self._models.name(event.model))
             case Parked():
                 self._count("parked", event.what)
+            case Reopened():
+                self._count("reopened", event.what)
             case StateLost():
                 self._count("state", "lost")
             case StateBack():

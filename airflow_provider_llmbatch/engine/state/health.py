@@ -55,6 +55,9 @@ class Record:
             self.good = now
             if self.since is None or (seen.answered_at >= self.since and not self.sticky):
                 self.open()
+        if seen.failed:
+            # The call that had it alone is over, and says nothing about it.
+            self.trial = min(self.trial, now)
         if not gate.failures or self.since is not None or not seen.failed:
             return
         self.first = now if self.first is None else self.first

@@ -23,6 +23,7 @@ from airflow_provider_llmbatch.engine.state.protocols import Scope
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from airflow_provider_llmbatch.errors import StoreError
 from tests.contracts.states import dollars, requests, scope, tokens
+from tests.engine.dispatch.courses import course_of
 from tests.engine.rehearsal import simulated
 
 LIMITED = scope(requests(100), tokens(10_000, counts="used"), dollars(100_000), max_in_flight=5)
@@ -89,7 +90,7 @@ def course(output_tokens: int = 50) -> Course:
         prompt_tokens=10,
         output_tokens=output_tokens,
     )
-    return Course(request=request, ready_at=time.monotonic(), started_at=time.time())
+    return course_of(request, ready_at=time.monotonic(), started_at=time.time())
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.exchange import Final, Reply, Rewrite
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome, PromptRef, Request, RunRef, Usage
+from tests.engine.dispatch.courses import course_of
 
 
 def course(**params: Any) -> Course:
@@ -23,7 +24,7 @@ def course(**params: Any) -> Course:
         output_tokens=50,
         metadata={"a": 1},
     )
-    return Course(request=request, ready_at=1000.0, started_at=1_800_000_000.0)
+    return course_of(request, ready_at=1000.0, started_at=1_800_000_000.0)
 
 
 def test_a_dropped_parameter_is_gone_and_a_renamed_one_keeps_its_value():
@@ -38,7 +39,7 @@ def test_what_others_learn_while_an_item_waits_reaches_it():
     """P38."""
     learnt: list[Rewrite] = []
     way = course(temperature=0)
-    way.learnt = learnt
+    way.lane.learnt = learnt
     way.follow()
     assert way.params == {"temperature": 0}
     learnt.append(Rewrite(drop="temperature"))

@@ -14,10 +14,25 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_provider_llmbatch.engine.dispatch.limit.headers import aged
-from airflow_provider_llmbatch.engine.state.protocols import Grant, Limits, Need, Scope, Settlement, Told
+from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
+    GateClosedError,
+    LimitRefusedError,
+    WaitedTooLongError,
+)
+from airflow_provider_llmbatch.engine.state.protocols import (
+    Closed,
+    Grant,
+    Limits,
+    Need,
+    Scope,
+    Seen,
+    Settlement,
+    Taken,
+    Told,
+)
 from airflow_provider_llmbatch.errors import LLMBatchError, StaleFenceError
 
 #: Most requests taken for in one step.
@@ -29,30 +44,6 @@ ASK_AGAIN_S = 1.0
 CLOSE_S = 1.5
 #: Longest time that a settlement waits for others, where it makes no room for anybody here.
 SETTLE_S = 0.1
-
-
-class LimitRefusedError(LLMBatchError):
-    """
-    Waiting cannot help: the named meter will never have room.
-
-    :param meter: key of the meter.
-    """
-
-    def __init__(self, meter: str) -> None:
-        super().__init__(f"No room in {meter}, now or later.")
-        self.meter = meter
-
-
-class WaitedTooLongError(LLMBatchError):
-    """
-    There was no room in the time that the request may wait.
-
-    :param waits_for: what it waited for last.
-    """
-
-    def __init__(self, waits_for: str) -> None:
-        super().__init__(f"There was no room in {waits_for} in time.")
-        self.waits_for = waits_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +71,21 @@ class Limiter:
     :param limits: the shared limits.
     :param scope: what to take from, and as whom.
     :param now: monotonic clock.
+    :param on_closed: is told of a gate that is parked, and says whether those who wait can go elsewhere.
     """
 
-    def __init__(self, limits: Limits, scope: Scope, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        scope: Scope,
+        *,
+        now: Callable[[], float],
+        on_closed: Callable[[Closed], bool] = lambda _: False,
+    ) -> None:
+        self._on_closed = on_closed
+        self._seen: dict[str, Seen] = {}
+        #: the gate that is parked, as the last step has found it
+        self.closed: Closed | None = None
         self._limits = limits
         self._scope = scope
         self._now = now
@@ -125,7 +128,7 @@ class Limiter:
                 if self._loop is not None:
                     # A step under way ends first: cut off, nobody knows whether it has settled and granted.
                     await self._loop
-                await self._limits.take(self._scope, (), self._drain())
+                await self._limits.take(self._scope, (), self._drain(), (), self._met())
         if self._timer is not None:
             self._timer.cancel()
 
@@ -169,6 +172,24 @@ class Limiter:
             if one.unit not in self._heard or self._heard[one.unit][1] <= left_at:
                 self._heard[one.unit] = one, left_at
 
+    def answered(self, gate: str, granted_at: float) -> None:
+        """
+        Say that a call was answered; it is passed on with the next step.
+
+        :param granted_at: state time of its grant.
+        """
+        before = self._seen.get(gate)
+        latest = max(granted_at, (before.answered_at if before else None) or granted_at)
+        self._seen[gate] = Seen(gate=gate, answered_at=latest)
+        if self.closed is not None:
+            self._ring_within(0.0)
+
+    def failed(self, gate: str, item: str) -> None:
+        """Say that an item has met a failure that is not its own; it is passed on at once."""
+        before = self._seen.get(gate, Seen(gate=gate))
+        self._seen[gate] = replace(before, failed=(*before.failed, item))
+        self._ring_within(0.0)
+
     def late(self, granted: Granted) -> None:
         """Have a grant counted again, from now on, whose request left after its slack."""
         self.late_arrivals += 1
@@ -203,6 +224,10 @@ class Limiter:
     def _drain(self) -> list[Settlement]:
         settled, self._settled = self._settled, []
         return settled
+
+    def _met(self) -> list[Seen]:
+        met, self._seen = self._seen, {}
+        return list(met.values())
 
     def _told(self) -> list[Told]:
         """Return what was heard since the last step, as it stands now."""
@@ -246,22 +271,35 @@ class Limiter:
         if self.waits_for:
             self._count_wait()
         head = list(itertools.islice(self._waiting, TAKE_AT_MOST))
-        settled, asked_at = self._drain(), self._now()
+        asked_at = self._now()
+        taken = await self._take([waiter.need for waiter in head])
+        for waiter, grant in zip(head, taken.grants, strict=False):
+            self._give(waiter, Granted(grant, asked_at))
+        if taken.refused:
+            self._drop(head[len(taken.grants)], LimitRefusedError(taken.waits_for))
+        if (self.closed or taken.closed) and head:
+            self._heed(taken.closed)
+        self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
+        self._waits_since = self._now()
+        self.wait_s = taken.wait_s if self.waits_for else 0.0
+        return self.wait_s
+
+    async def _take(self, needs: list[Need]) -> Taken:
+        settled = self._drain()
         try:
-            taken = await self._limits.take(self._scope, [w.need for w in head], settled, self._told())
+            return await self._limits.take(self._scope, needs, settled, self._told(), self._met())
         except StaleFenceError:
             raise  # the settlements were kept
         except BaseException:
             self._settled = settled + self._settled
             raise
-        for waiter, grant in zip(head, taken.grants, strict=False):
-            self._give(waiter, Granted(grant, asked_at))
-        if taken.refused:
-            self._drop(head[len(taken.grants)], LimitRefusedError(taken.waits_for))
-        self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
-        self._waits_since = self._now()
-        self.wait_s = taken.wait_s if self.waits_for else 0.0
-        return self.wait_s
+
+    def _heed(self, closed: Closed | None) -> None:
+        """Let those who wait for a parked gate go, where there is another way."""
+        self.closed = closed
+        if closed is not None and self._on_closed(closed):
+            for waiter in list(self._waiting):
+                self._drop(waiter, GateClosedError(closed))
 
     def _count_wait(self) -> None:
         """Book the time since the last step as waited, and let those give up whose time is over."""

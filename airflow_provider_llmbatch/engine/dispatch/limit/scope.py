@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from airflow_provider_llmbatch.engine.connection import Budget, ConnectionSettings, Credential, LimitRule
-from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
+from airflow_provider_llmbatch.engine.state.protocols import Gate, Meter, Scope
 
 #: Domain of all limits that are not named otherwise.
 DOMAIN = "llmbatch"
@@ -28,6 +28,7 @@ def scope(
     budget_usd: Decimal | None = None,
     run: str = "",
     priority: int = 1,
+    gates: tuple[Gate, ...] = (),
 ) -> Scope:
     """
     Return what a call of ``model`` with ``credential`` takes from.
@@ -37,6 +38,7 @@ def scope(
     :param budget_usd: most money for everybody with that key, in US dollars.
     :param run: who shares the connection's budgets per run.
     :param priority: 0 takes before 1.
+    :param gates: what calls go through.
     """
     rule = connection.limit(credential.account, model)
     meters = tuple(_rates(credential.account, rule))
@@ -52,6 +54,7 @@ def scope(
         owner=owner,
         fence=fence,
         priority=priority,
+        gates=gates,
         queue=f"{credential.account}/{rule.group}",
         lease_s=connection.timeout_s + connection.connect_timeout_s + rule.arrival_slack,
     )

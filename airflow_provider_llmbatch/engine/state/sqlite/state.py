@@ -195,30 +195,37 @@ class SqliteState(SqliteHealth):
             fence = _fence(connection, scope.owner)
             turns = Turns(connection, scope, now)
             gates = Gates(connection, scope.gates, seen, now)
-            closed_s, closed = gates.wait()
+            taken = None
             if fence > scope.fence:
                 turns.leave()
-                taken = None
-            elif needs and closed_s:
-                turns.leave()
-                taken = Taken(grants=(), wait_s=closed_s, waits_for="gate", closed=closed)
-            elif until > now:
-                taken = Taken(grants=(), wait_s=until - now, waits_for="throttle" if needs else "")
-            elif needs and not turns.is_mine:
-                taken = Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
             else:
-                asked = needs[:1] if gates.are_tried else needs
-                taken = self._grant(connection, scope, gauges, asked, now)
-                taken = _in_turn(turns, taken, len(asked))
-                if taken.grants:
-                    gates.begin_trial()
-                if len(taken.grants) == len(asked) < len(needs):
-                    taken = replace(taken, wait_s=ASK_AGAIN_S, waits_for="gate")
+                taken = _held_back(turns, gates, until - now, needs) or self._granted(
+                    connection, scope, gauges, gates, turns, needs, now
+                )
             gauges.save()
         if taken is None:
             raise StaleFenceError(
                 f"Try {scope.fence} of {scope.owner} has been replaced by try {fence}; it sends nothing more."
             )
+        return taken
+
+    def _granted(
+        self,
+        connection: sqlite3.Connection,
+        scope: Scope,
+        gauges: Gauges,
+        gates: Gates,
+        turns: Turns,
+        needs: Sequence[Need],
+        now: float,
+    ) -> Taken:
+        asked = needs[:1] if gates.are_tried else needs
+        taken = self._grant(connection, scope, gauges, asked, now)
+        taken = _in_turn(turns, taken, len(asked))
+        if taken.grants:
+            gates.begin_trial()
+        if len(taken.grants) == len(asked) < len(needs):
+            return replace(taken, wait_s=ASK_AGAIN_S, waits_for="gate")
         return taken
 
     def _grant(
@@ -324,6 +331,19 @@ class SqliteState(SqliteHealth):
         return Standing(
             owner=owner, result_path=result_path, done=done, items=items, figures=json.loads(figures), at=at
         )
+
+
+def _held_back(turns: Turns, gates: Gates, throttled_s: float, needs: Sequence[Need]) -> Taken | None:
+    """Return the answer to who has to wait before limits are looked at; None for who has not."""
+    closed_s, closed = gates.wait()
+    if needs and closed_s:
+        turns.leave()
+        return Taken(grants=(), wait_s=closed_s, waits_for="gate", closed=closed)
+    if throttled_s > 0:
+        return Taken(grants=(), wait_s=throttled_s, waits_for="throttle" if needs else "")
+    if needs and not turns.is_mine:
+        return Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
+    return None
 
 
 def _in_turn(turns: Turns, taken: Taken, needs: int) -> Taken:

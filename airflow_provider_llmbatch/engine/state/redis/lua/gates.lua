@@ -57,6 +57,11 @@ local function hear_gate(key, record, gate, seen, now)
     record.good = now
     if not record.since or (seen[1] >= record.since and not record.sticky) then open_gate(key, record) end
   end
+  if #seen[2] > 0 and record.trial > now then
+    -- The call that had it alone is over, and says nothing about it.
+    redis.call('HSET', key, 'trial', as_text(now))
+    record.trial = now
+  end
   if gate.failures == 0 or record.since or #seen[2] == 0 then return end
   record.first = record.first or now
   local count = count_failures(record, seen[2], gate.failures)

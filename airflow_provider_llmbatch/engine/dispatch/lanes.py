@@ -1,0 +1,264 @@
+"""
+The ways a call can go: one lane for each endpoint of the routes and each credential of its connection.
+
+A lane has its own limits, slots and gates. Which lanes are parked is shared by all workers and comes with
+each take; what is remembered here only saves asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts
+from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
+from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
+from airflow_provider_llmbatch.engine.dispatch.slots import Slots
+from airflow_provider_llmbatch.engine.exchange import Rewrite
+from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
+from airflow_provider_llmbatch.engine.state.protocols import Closed, Gate, Health, Scope
+from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
+
+#: Items that wait for a slot of one lane while others have room, at most.
+QUEUED_AT_MOST = 1000
+#: Different items that fail in a row before it is the endpoint's fault and not theirs.
+OUTAGE = 3
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Lane:
+    """One endpoint with one credential."""
+
+    #: name of the endpoint in the routes
+    route: str
+    attempts: Attempts
+    limiter: Limiter
+    scope: Scope
+    slots: Slots
+    pace: Pace
+    #: most slots
+    most: int
+    #: tokens that fit the model, if known
+    window: int | None
+    credential: Gate
+    endpoint: Gate
+    #: parameters that the service is known to refuse; shared by the lanes of one endpoint
+    learnt: list[Rewrite]
+    #: the gate that is parked, as far as is known here, and when it is tried again, on the process's clock
+    closed: Closed | None = None
+    closed_until: float = 0.0
+    #: whether it has answered in this run
+    has_worked: bool = False
+    #: items that failed here in a row
+    failed: set[int] = field(default_factory=set)
+    #: how long calls took since the last beat
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+
+    @property
+    def name(self) -> str:
+        """What people may see of the address."""
+        return self.attempts.endpoint.name
+
+    @property
+    def in_outage(self) -> bool:
+        """Whether so many items failed here in a row that it is not their fault."""
+        return len(self.failed) >= OUTAGE
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is parked for its credential."""
+        return self.closed is not None and self.closed.gate == self.credential.name
+
+    def is_open(self, now: float) -> bool:
+        """Whether a call may be sent, as far as is known here."""
+        return self.closed_until <= now
+
+    def answered(self, granted_at: float) -> None:
+        """Note that a call was answered."""
+        self.has_worked = True
+        self.failed.clear()
+        for gate in self.scope.gates:
+            self.limiter.answered(gate.name, granted_at)
+
+    def took(self, seconds: float) -> None:
+        """Count how long a call was open; one that never left is not counted."""
+        if seconds > 0:
+            self.latency.add(seconds * 1000)
+
+    def has_failed(self, index: int, owner: str) -> None:
+        """Note a failure that is not the item's own."""
+        self.failed.add(index)
+        for gate in self.scope.gates:
+            self.limiter.failed(gate.name, f"{owner}#{index}")
+
+
+#: Opens the lanes of an endpoint whose credentials are not among the names given, from settings read afresh.
+Reopen = Callable[[str, frozenset[str]], Awaitable[Sequence[Lane]]]
+
+
+class Lanes:
+    """
+    All lanes of a run, and which of them to take.
+
+    :param lanes: by endpoint, in the order in which its credentials are tried.
+    :param instead: returns the endpoints that calls go to while one is parked, the first choice first.
+    :param health: what is parked, for all workers.
+    :param stop: stops the run.
+    :param reopen: reads a connection once more and opens lanes for credentials that are new.
+    :param observe: gets the events.
+    :param now: the process's clock, and ``wall`` Unix seconds.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[str, Sequence[Lane]],
+        *,
+        instead: Callable[[str], Sequence[str]],
+        health: Health,
+        stop: Callable[[LLMBatchError], None],
+        reopen: Reopen,
+        observe: events.Observer,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._lanes = {name: list(found) for name, found in lanes.items()}
+        self._instead = instead
+        self._health = health
+        self._stop = stop
+        self._reopen = reopen
+        self._observe = observe
+        self._now = now
+        self._wall = wall
+        self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._renewals: set[asyncio.Task[None]] = set()
+        self._used: set[Lane] = set()
+
+    def __iter__(self) -> Iterator[Lane]:
+        """Yield every lane."""
+        for lanes in self._lanes.values():
+            yield from lanes
+
+    @property
+    def used(self) -> Sequence[Lane]:
+        """Lanes that items were sent to; at least the first one."""
+        return [lane for lane in self if lane in self._used] or [next(iter(self))]
+
+    def of(self, route: str) -> Sequence[Lane]:
+        """Return the lanes of an endpoint."""
+        return self._lanes[route]
+
+    def has_room(self, under_way: int) -> bool:
+        """
+        Whether another item may be begun.
+
+        :param under_way: items that are not done, without those that wait for their next try.
+        """
+        used = self.used
+        queued = 0 if len(used) == 1 else sum(max(0, lane.slots.wanted - lane.slots.size) for lane in used)
+        return queued < QUEUED_AT_MOST and under_way - queued < sum(lane.slots.size for lane in used)
+
+    def take(self, route: str) -> Lane:
+        """Return the lane for an item of an endpoint: the first that is open, else the first to be tried."""
+        now = self._now()
+        lane = next((lane for lane in self._lanes[route] if lane.is_open(now)), None)
+        if lane is None:
+            lane = min(self._lanes[route], key=lambda lane: lane.closed_until)
+        self._used.add(lane)
+        return lane
+
+    def is_open(self, route: str) -> bool:
+        """Whether calls can be sent to an endpoint."""
+        now = self._now()
+        return any(lane.is_open(now) for lane in self._lanes[route])
+
+    def way_out(self, route: str) -> str | None:
+        """Return the endpoint for calls whose lane is parked: the same, or the one that stands in for it."""
+        return next((name for name in (route, *self._instead(route)) if self.is_open(name)), None)
+
+    def outage_s(self) -> float:
+        """Return for how many seconds nothing could be sent, since every lane in use is parked."""
+        if any(self.way_out(lane.route) for lane in self.used):
+            return 0.0
+        return max(0.0, self._wall() - min(lane.closed.since for lane in self.used if lane.closed))
+
+    def heed(self, lane: Lane, closed: Closed) -> bool:
+        """Take note that a lane is parked; return whether its calls have somewhere to go."""
+        left_s = None if closed.until is None else max(0.0, closed.until - self._wall())
+        is_news = lane.closed is None or (lane.closed.gate, lane.closed.since) != (closed.gate, closed.since)
+        lane.closed = closed
+        lane.closed_until = self._now() + (lane.endpoint.probe_s if left_s is None else left_s)
+        if is_news:
+            self._observe.on(_parked(closed, left_s))
+            if lane.is_refused:
+                # Somebody else has met the refusal; the connection may hold another key by now.
+                task = asyncio.create_task(self._renew_or_stop(lane))
+                self._renewals.add(task)
+                task.add_done_callback(self._renewals.discard)
+        return self.way_out(lane.route) is not None
+
+    def reopened(self, lane: Lane) -> None:
+        """Take note that a lane that was parked answers again."""
+        if lane.closed is not None:
+            what, name = people(lane.closed.gate)
+            self._observe.on(events.Reopened(what=what, name=name))
+        lane.closed, lane.closed_until = None, 0.0
+
+    async def refuse(self, lane: Lane, seen: str, why: str) -> None:
+        """
+        Park a credential that the service refuses, and read the connection again; stop when none is left.
+
+        Many calls may be refused at once; whoever comes second waits until the first has done so.
+
+        :param seen: status and code, for others.
+        :param why: what the service said, for the log.
+        """
+        async with self._renewing[lane.route]:
+            if lane.is_refused and not lane.is_open(self._now()):
+                return
+            await self._health.park(lane.credential, seen)
+            for_s, at = lane.credential.probe_s, self._wall()
+            lane.closed = Closed(gate=lane.credential.name, since=at, until=at + for_s, reason=seen)
+            lane.closed_until = self._now() + for_s
+            self._observe.on(_parked(lane.closed, for_s, why))
+            await self._renew(lane.route)
+        self._stop_when_none_is_left(lane, why)
+
+    async def close(self) -> None:
+        """Leave off reading connections."""
+        for task in self._renewals:
+            task.cancel()
+        await asyncio.gather(*self._renewals, return_exceptions=True)
+
+    async def _renew_or_stop(self, lane: Lane) -> None:
+        async with self._renewing[lane.route]:
+            await self._renew(lane.route)
+        if lane.has_worked and lane.closed is not None:
+            self._stop_when_none_is_left(lane, lane.closed.reason)
+
+    async def _renew(self, route: str) -> None:
+        known = frozenset(lane.credential.name for lane in self._lanes[route])
+        self._lanes[route][:0] = await self._reopen(route, known)
+
+    def _stop_when_none_is_left(self, lane: Lane, why: str) -> None:
+        if self.way_out(lane.route) is None and all(one.is_refused for one in self._lanes[lane.route]):
+            name = lane.attempts.endpoint.credential
+            self._stop(
+                StoppedError(f"No credential is left: the service refuses {name!r}. {why}", retryable=False)
+            )
+
+
+def people(gate: str) -> tuple[Literal["credential", "endpoint"], str]:
+    """Return what a gate is, and its name as people know it."""
+    what, _, rest = gate.partition("/")
+    if what == "credential":
+        return "credential", rest.rpartition("/")[0]
+    return "endpoint", rest
+
+
+def _parked(closed: Closed, for_s: float | None, why: str = "") -> events.Parked:
+    what, name = people(closed.gate)
+    return events.Parked(what=what, name=name, reason=why or closed.reason, for_s=for_s)
