@@ -134,7 +134,7 @@ def _code(error: dict[str, Any], inner: dict[str, Any], status: int) -> str | No
 
 def _forbidden(body: bytes) -> str | None:
     found = _FORBIDDEN.search(body[:4000].decode("utf-8", "replace"))
-    return found and (found[1] or found[2])
+    return name(found[1] or found[2]) if found else None
 
 
 def _message(error: dict[str, Any], inner: dict[str, Any]) -> str:
