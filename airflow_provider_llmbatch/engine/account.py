@@ -120,6 +120,7 @@ class Account:
             retryable=isinstance(stopped, StoppedError) and stopped.retryable,
             retry_after_s=stopped.retry_after_s if isinstance(stopped, StoppedError) else None,
             commonest_error=self._commonest(),
+            pilot_of=self._chunk.pilot_of,
         )
 
     def _tell_end(self, state: Literal["complete", "stopped"], reason: str) -> None:

@@ -44,6 +44,8 @@ from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.claims import Claims
 from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import Scope, State
+from airflow_provider_llmbatch.engine.state.stops import Stops
+from airflow_provider_llmbatch.engine.stopping import heeding
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
 from airflow_provider_llmbatch.errors import InputError, StoreError
 
@@ -89,7 +91,7 @@ def whole(job: Job) -> Chunk:
 
     def raws(ids: UniqueIds) -> Iterator[bytes]:
         nonlocal bad, count
-        for row in job.source.rows(stop=job.sample):
+        for row in job.source.rows():
             ids.add(row.item.id, row.item.index)
             bad += isinstance(row.item, BadItem)
             count += 1
@@ -103,6 +105,23 @@ def whole(job: Job) -> Chunk:
     return Chunk(number=0, start=0, stop=count, offset=0, sha=sha)
 
 
+def pilot(job: Job, chunk: Chunk) -> Chunk:
+    """
+    Return the part of a chunk that is dispatched: all of it, or what is among the job's sample.
+
+    The sample is the first so many items of the source, so a larger one holds a smaller one, and the whole
+    source holds all. Chunks after it have no items.
+
+    :raises InputError: when the source changed since the chunk was cut.
+    """
+    stop = chunk.stop if job.sample is None else max(chunk.start, min(chunk.stop, job.sample))
+    if stop == chunk.stop:
+        return chunk
+    _refuse_changed(job, chunk)
+    sha = _digest(job, chunk, stop)
+    return replace(chunk, stop=stop, sha=sha, pilot_of=chunk.items, whole_sha=chunk.sha)
+
+
 async def run(
     job: Job,
     chunk: Chunk,
@@ -111,6 +130,7 @@ async def run(
     observe: events.Observer,
     note: Note,
     claims: Claims | None = None,
+    stops: Stops | None = None,
 ) -> Manifest:
     """
     Dispatch a chunk, or what earlier tries have left of it, and return the account.
@@ -118,6 +138,7 @@ async def run(
     :param chunk: from :func:`plan` or :func:`whole`.
     :param state: limits, fences and progress.
     :param claims: who asks which question; None asks every one, whoever else has.
+    :param stops: which runs shall stop; None dispatches to the end.
     :raises ConfigurationError: for a budget without a price, or results of another host.
     :raises InputError: when the source changed, or the results there answer another input.
     :raises StoreError: when results or state cannot be trusted; what was paid is stored.
@@ -136,7 +157,7 @@ async def run(
         owner=job.owner,
         fence=fence,
         budget_key=job.budget_key,
-        run=f"{job.run.dag}/{job.run.run}",
+        run=job.run_key,
         budget_usd=job.budget_usd,
         priority=job.priority,
     )
@@ -150,7 +171,9 @@ async def run(
             with closing(store):
                 assembled = assemble(job, kit, store, state, limits, account, reuse)
                 async with assembled as (dispatcher, pursuer, limiter):
-                    await dispatcher.run(_left(job, chunk, store), kit.composer.compose, pursuer)
+                    work = _left(job, chunk, store)
+                    dispatch = functools.partial(dispatcher.run, work, kit.composer.compose, pursuer)
+                    await heeding(stops, job, dispatcher, dispatch)
             if isinstance(dispatcher.stopped, StoreError):
                 raise dispatcher.stopped
             saved_usd = reuse.saved_usd if reuse else Decimal(0)
@@ -200,6 +223,7 @@ def _answers(job: Job, chunk: Chunk) -> Answers:
         start=chunk.start,
         stop=chunk.stop,
         fingerprint=job.fingerprint(chunk.sha),
+        whole=job.fingerprint(chunk.whole_sha or chunk.sha),
         source=job.source.uri,
         prompt=job.prompt.ref,
         model=job.model,
@@ -209,9 +233,14 @@ def _answers(job: Job, chunk: Chunk) -> Answers:
     )
 
 
+def _digest(job: Job, chunk: Chunk, stop: int) -> str:
+    """Return the SHA-256 of a chunk's rows up to an index."""
+    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=stop)
+    return digest_rows(row.raw for row in rows)
+
+
 def _refuse_changed(job: Job, chunk: Chunk) -> None:
-    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
-    if digest_rows(row.raw for row in rows) != chunk.sha:
+    if _digest(job, chunk, chunk.stop) != chunk.sha:
         raise InputError(
             f"{job.source.uri} changed since it was split (items {chunk.start} to {chunk.stop - 1}). Nothing "
             "was sent; clear the split task as well, or restore the file."
