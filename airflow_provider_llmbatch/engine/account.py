@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Literal
 
+from airflow_provider_llmbatch.engine.again import Again
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.items import Chunk
 from airflow_provider_llmbatch.engine.job import Job
@@ -33,10 +34,17 @@ class Account:
 
     :param limits: what the run takes from.
     :param observe: who else gets the events.
+    :param again: which items are sent again; None sends those that have not ended.
     """
 
     def __init__(
-        self, job: Job, chunk: Chunk, store: ResultStore, limits: Scope, observe: events.Observer
+        self,
+        job: Job,
+        chunk: Chunk,
+        store: ResultStore,
+        limits: Scope,
+        observe: events.Observer,
+        again: Again | None = None,
     ) -> None:
         self._job = job
         self._chunk = chunk
@@ -48,7 +56,8 @@ class Account:
         self._examples: dict[_Kind, str] = {}
         self._started_at = job.clocks.wall()
         counts = store.where.counts()
-        self._resumed = sum(n for outcome, n in counts.items() if outcome.is_final)
+        ended = sum(n for outcome, n in counts.items() if outcome.is_final)
+        self._resumed = again.done(store.where) if again else ended
         observe.on(
             events.RunStarted(
                 items=chunk.items,

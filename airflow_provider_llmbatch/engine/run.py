@@ -24,12 +24,13 @@ from decimal import Decimal
 
 from airflow_provider_llmbatch.engine import manifests
 from airflow_provider_llmbatch.engine.account import Account
+from airflow_provider_llmbatch.engine.again import Again
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
 from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
 from airflow_provider_llmbatch.engine.dispatch.work import Chain, Work
 from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
-from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
+from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item, Outcome, Result
 from airflow_provider_llmbatch.engine.job import Job, tools
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.observe.progress import ProgressObserver
@@ -129,6 +130,7 @@ async def run(
     state: State,
     observe: events.Observer,
     note: Note,
+    again: Again | None = None,
     claims: Claims | None = None,
     stops: Stops | None = None,
 ) -> Manifest:
@@ -137,6 +139,8 @@ async def run(
 
     :param chunk: from :func:`plan` or :func:`whole`.
     :param state: limits, fences and progress.
+    :param again: sends only these items, and leaves the chunk's manifest to the caller; None sends what is
+        left.
     :param claims: who asks which question; None asks every one, whoever else has.
     :param stops: which runs shall stop; None dispatches to the end.
     :raises ConfigurationError: for a budget without a price, or results of another host.
@@ -149,7 +153,7 @@ async def run(
     spent = functools.partial(_spent, folder)
     state = PatientState(state, observe, spent=spent, now=job.clocks.now)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
-    store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
+    store = _store(folder, job, chunk, fence, again)
     limits = scope(
         job.connection,
         job.connection.credentials[0],
@@ -164,14 +168,14 @@ async def run(
     await state.rebuild(limits, spent(limits, periods=False))
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
-    account = Account(job, chunk, store, limits, events.Fanout([observe, progress]))
+    account = Account(job, chunk, store, limits, events.Fanout([observe, progress]), again)
     reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence)
     async with progress.kept(), reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
                 assembled = assemble(job, kit, store, state, limits, account, reuse)
                 async with assembled as (dispatcher, pursuer, limiter):
-                    work = _left(job, chunk, store)
+                    work = _left(job, chunk, store, again)
                     dispatch = functools.partial(dispatcher.run, work, kit.composer.compose, pursuer)
                     await heeding(stops, job, dispatcher, dispatch)
             if isinstance(dispatcher.stopped, StoreError):
@@ -180,7 +184,8 @@ async def run(
             manifest = account.close(
                 store.compact(), limiter, kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
             )
-    manifests.store(folder, manifest)
+    if again is None:
+        manifests.store(folder, manifest)
     return manifest
 
 
@@ -200,17 +205,31 @@ def _spent(folder: Folder, limits: Scope, *, periods: bool = True) -> Mapping[st
     return {meter.key: spent[meter.unit] for meter in budgets}
 
 
-def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:
+def _store(folder: Folder, job: Job, chunk: Chunk, fence: int, again: Again | None) -> ResultStore:
+    if again is None:
+        return open_store(folder, _answers(job, chunk), fence, job.on_existing)
+    return open_store(folder, again.answers, fence, "resume", round=again.round)
+
+
+def _left(job: Job, chunk: Chunk, store: ResultStore, again: Again | None) -> Iterator[Work]:
     """Yield what is not done yet; of a chain, all turns, with the rows of those that are."""
+    is_done = functools.partial(again.is_done, store.where) if again else store.where.is_final
     rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
     for grouped, found in itertools.groupby(rows, key=_group):
         if grouped is None:
-            yield from (row.item for row in found if not store.where.is_final(row.index))
+            yield from (row.item for row in found if not is_done(row.index))
             continue
         items = [row.item for row in found]
-        done = {item.index: store.row(item.index) for item in items if store.where.is_final(item.index)}
+        done = {item.index: _row(store, item) for item in items if is_done(item.index)}
         if len(done) < len(items):
             yield Chain(items=items, done=done)
+
+
+def _row(store: ResultStore, item: Item | BadItem) -> Result:
+    """Return an item's row; one that has none was not sent."""
+    if store.where.outcome(item.index) is None:
+        return Result(index=item.index, id=item.id, outcome=Outcome.UNSENT)
+    return store.row(item.index)
 
 
 def _group(row: Row) -> str | None:
