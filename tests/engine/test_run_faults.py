@@ -162,7 +162,7 @@ async def test_a_wrong_address_or_model_stops_the_run_and_names_both(tmp_path: P
 
 
 async def test_a_refused_key_stops_the_run_and_is_named_by_its_id_only(tmp_path: Path):
-    """P90."""
+    """P26, P90."""
     refused = {"status": 401, "error": {"message": "wrong key"}, "echo_authorization": True}
     with simulated({"match": {"contains": ""}, "reply": refused}, latency_s=0.05) as simulator:
         extra = {"max_in_flight": 4, "credential_id": "team-key"}

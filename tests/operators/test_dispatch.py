@@ -91,6 +91,7 @@ def test_mapped_instances_without_a_plan_keep_their_results_apart(stage):
 
 
 def test_a_second_try_sends_only_what_the_first_left(stage):
+    """P78."""
     stage.service.play({"match": {"contains": "number 3"}, "reply": {"status": 503}})
     with pytest.raises(EndpointError, match="1 of 5 items failed"):
         stage.run(stage.dispatch(source=stage.items(5), max_attempts=1, max_failed=0))
