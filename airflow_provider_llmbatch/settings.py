@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from airflow_provider_llmbatch.errors import ConfigurationError
 from airflow_provider_llmbatch.provider_info import OPTIONS
@@ -60,6 +61,17 @@ def load_settings() -> Settings:
     from airflow.sdk import conf
 
     return parse_settings(lambda option: conf.get(SECTION, option, fallback=None), _airflow_home())
+
+
+def queue_of(option: Literal["io_queue", "cpu_queue", "gpu_queue"]) -> str:
+    """
+    Return the queue of a kind of tasks: as set, else the one that Airflow gives to all tasks.
+
+    Operators ask for it when their module is imported, so it reads no more than it must.
+    """
+    from airflow.sdk import conf
+
+    return (conf.get(SECTION, option, fallback=None) or "").strip() or conf.get("operators", "default_queue")
 
 
 def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Settings:

@@ -48,7 +48,8 @@ def api(airflow_db: Path) -> Iterator[Callable[..., Any]]:
     """
     Start Airflow's API application once, with the plugin in it as a deployment loads it.
 
-    Returns ``get(path, role=None)``, which asks as a user of that role and returns the response.
+    Returns ``ask(path, role=None, method="GET", content=None)``, which asks as a user of that role and gives
+    back the response.
     """
     os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
     from airflow.api_fastapi.app import cached_app, get_auth_manager
@@ -57,12 +58,13 @@ def api(airflow_db: Path) -> Iterator[Callable[..., Any]]:
 
     client = TestClient(cached_app(apps="core"), follow_redirects=False)
 
-    def get(path: str, role: str | None = None) -> Any:
-        headers = {}
+    def ask(
+        path: str, role: str | None = None, method: str = "GET", content: Any = None, **headers: str
+    ) -> Any:
         if role:
             token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="somebody", role=role))
             headers["Authorization"] = f"Bearer {token}"
-        return client.get(path, headers=headers)
+        return client.request(method, path, headers=headers, json=content)
 
-    yield get
+    yield ask
     client.close()

@@ -26,11 +26,16 @@ HOMES = {
     "httpx": ("engine.dispatch", "hooks.probe", "simulator"),
     "httpx_aiohttp": ("engine.dispatch.call",),
     "jsonschema": ("engine.validate", "simulator"),
-    "pyarrow": ("engine.report", "engine.sink", "engine.source"),
+    "numpy": ("engine.fusion", "simulator"),
+    "openslide": ("engine.fusion",),
+    "pyarrow": ("engine.fusion.records", "engine.report", "engine.sink", "engine.source"),
+    "pydicom": ("engine.fusion", "simulator"),
     "redis": ("engine.state.redis",),
     "sqlite3": ("engine.identity", "engine.state.sqlite"),
+    "safetensors": ("engine.fusion",),
     "statsd": ("engine.observe",),
     "tiktoken": ("engine.tokens", "simulator"),
+    "tokenizers": ("engine.fusion",),
     "torch": ("engine.fusion",),
 }
 #: From the outer ring to the inner one; imports go inwards, each ring may use all that are further in.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
+from airflow_provider_llmbatch.engine.again import Again
 from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
 from airflow_provider_llmbatch.engine.items import Chunk
 from airflow_provider_llmbatch.engine.job import Job
@@ -32,9 +33,17 @@ class Account:
     As a context manager it tells of the end of a run that fails or is cancelled, too.
 
     :param observe: who else gets the events.
+    :param again: which items are sent again; None sends those that have not ended.
     """
 
-    def __init__(self, job: Job, chunk: Chunk, store: ResultStore, observe: events.Observer) -> None:
+    def __init__(
+        self,
+        job: Job,
+        chunk: Chunk,
+        store: ResultStore,
+        observe: events.Observer,
+        again: Again | None = None,
+    ) -> None:
         self._job = job
         self._chunk = chunk
         self._store = store
@@ -44,7 +53,8 @@ class Account:
         self._examples: dict[_Kind, str] = {}
         self._started_at = job.clocks.wall()
         counts = store.where.counts()
-        self._resumed = sum(n for outcome, n in counts.items() if outcome.is_final)
+        ended = sum(n for outcome, n in counts.items() if outcome.is_final)
+        self._resumed = again.done(store.where) if again else ended
         observe.on(
             events.RunStarted(
                 items=chunk.items,
@@ -116,6 +126,7 @@ class Account:
             retryable=isinstance(stopped, StoppedError) and stopped.retryable,
             retry_after_s=stopped.retry_after_s if isinstance(stopped, StoppedError) else None,
             commonest_error=self._commonest(),
+            pilot_of=self._chunk.pilot_of,
         )
 
     def _tell_end(self, state: Literal["complete", "stopped"], reason: str) -> None:

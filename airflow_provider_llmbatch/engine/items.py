@@ -248,6 +248,10 @@ class Chunk:
     sha: str
     prompt_tokens: int = 0
     output_tokens: int = 0
+    #: items of the chunk that this is the pilot of; 0 for a whole chunk
+    pilot_of: int = 0
+    #: SHA-256 of the rows of that chunk; "" for a whole chunk
+    whole_sha: str = ""
 
     @property
     def items(self) -> int:

@@ -68,7 +68,7 @@ class Job:
     #: what all tries have in common until somebody clears the task; None when every run stands alone
     occasion: str | None = None
     max_failed: float = MAX_FAILED
-    #: only the first so many items
+    #: only the first so many items of the source
     sample: int | None = None
     #: name of this host, where results and state serve one host only; ``""`` elsewhere
     host: str = ""
@@ -100,6 +100,11 @@ class Job:
     def owner(self) -> str:
         """The task instance, for fences and progress."""
         return f"{self.run.dag}/{self.run.run}/{self.run.task}/{self.run.map_index}"
+
+    @property
+    def run_key(self) -> str:
+        """The run that the task belongs to."""
+        return f"{self.run.dag}/{self.run.run}"
 
     @property
     def budget_key(self) -> str:

@@ -40,7 +40,7 @@ def scope_of(job: Job, credential: Credential, fence: int) -> Scope:
         owner=job.owner,
         fence=fence,
         budget_key=job.budget_key,
-        run=f"{job.run.dag}/{job.run.run}",
+        run=job.run_key,
         budget_usd=job.budget_usd,
         priority=job.priority,
         gates=_gates(job, credential),

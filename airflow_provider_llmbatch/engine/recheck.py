@@ -97,7 +97,7 @@ def rechecked(result: Result, schema: OutputSchema) -> Result:
     """Return the result as it is under a schema; what has no reply, or was decided by a person, is kept."""
     if result.outcome not in _CHECKED:
         return result
-    checked = _best(check(schema, text) for text in _texts(result, schema))
+    checked = reread(result, schema)
     return replace(
         result,
         outcome=Outcome.OK if checked.problem is None else Outcome.INVALID_OUTPUT,
@@ -106,6 +106,11 @@ def rechecked(result: Result, schema: OutputSchema) -> Result:
         salvage=checked.salvage,
         error=checked.problem,
     )
+
+
+def reread(result: Result, schema: OutputSchema) -> Checked:
+    """Return what the model has said in a row, as a schema reads it."""
+    return _best(check(schema, text) for text in _texts(result, schema))
 
 
 def of_folder(folder: Folder, chunks: Collection[int] | None = None) -> Iterator[Portion]:

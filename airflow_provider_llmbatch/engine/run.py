@@ -24,11 +24,12 @@ from decimal import Decimal
 
 from airflow_provider_llmbatch.engine import manifests
 from airflow_provider_llmbatch.engine.account import Account
+from airflow_provider_llmbatch.engine.again import Again
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
 from airflow_provider_llmbatch.engine.dispatch.work import Chain, Work
 from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
-from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item
+from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item, Outcome, Result
 from airflow_provider_llmbatch.engine.job import Job, tools
 from airflow_provider_llmbatch.engine.lane import scopes_of
 from airflow_provider_llmbatch.engine.observe import events
@@ -44,6 +45,8 @@ from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.claims import Claims
 from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import Scope, State
+from airflow_provider_llmbatch.engine.state.stops import Stops
+from airflow_provider_llmbatch.engine.stopping import heeding
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
 from airflow_provider_llmbatch.errors import InputError, StoreError
 
@@ -89,7 +92,7 @@ def whole(job: Job) -> Chunk:
 
     def raws(ids: UniqueIds) -> Iterator[bytes]:
         nonlocal bad, count
-        for row in job.source.rows(stop=job.sample):
+        for row in job.source.rows():
             ids.add(row.item.id, row.item.index)
             bad += isinstance(row.item, BadItem)
             count += 1
@@ -103,6 +106,23 @@ def whole(job: Job) -> Chunk:
     return Chunk(number=0, start=0, stop=count, offset=0, sha=sha)
 
 
+def pilot(job: Job, chunk: Chunk) -> Chunk:
+    """
+    Return the part of a chunk that is dispatched: all of it, or what is among the job's sample.
+
+    The sample is the first so many items of the source, so a larger one holds a smaller one, and the whole
+    source holds all. Chunks after it have no items.
+
+    :raises InputError: when the source changed since the chunk was cut.
+    """
+    stop = chunk.stop if job.sample is None else max(chunk.start, min(chunk.stop, job.sample))
+    if stop == chunk.stop:
+        return chunk
+    _refuse_changed(job, chunk)
+    sha = _digest(job, chunk, stop)
+    return replace(chunk, stop=stop, sha=sha, pilot_of=chunk.items, whole_sha=chunk.sha)
+
+
 async def run(
     job: Job,
     chunk: Chunk,
@@ -110,14 +130,19 @@ async def run(
     state: State,
     observe: events.Observer,
     note: Note,
+    again: Again | None = None,
     claims: Claims | None = None,
+    stops: Stops | None = None,
 ) -> Manifest:
     """
     Dispatch a chunk, or what earlier tries have left of it, and return the account.
 
     :param chunk: from :func:`plan` or :func:`whole`.
     :param state: limits, fences and progress.
+    :param again: sends only these items, and leaves the chunk's manifest to the caller; None sends what is
+        left.
     :param claims: who asks which question; None asks every one, whoever else has.
+    :param stops: which runs shall stop; None dispatches to the end.
     :raises ConfigurationError: for a budget without a price, or results of another host.
     :raises InputError: when the source changed, or the results there answer another input.
     :raises StoreError: when results or state cannot be trusted; what was paid is stored.
@@ -129,26 +154,29 @@ async def run(
     spent = functools.partial(_spent, folder)
     state = PatientState(state, observe, spent=spent, now=job.clocks.now)
     fence = await state.next(job.owner, at_least=resume.highest_fence(folder, chunk.number) + 1)
-    store = open_store(folder, _answers(job, chunk), fence, job.on_existing)
+    store = _store(folder, job, chunk, fence, again)
     for limits in scopes_of(job, fence):
         await state.rebuild(limits, spent(limits, periods=False))
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
-    account = Account(job, chunk, store, events.Fanout([observe, progress]))
+    account = Account(job, chunk, store, events.Fanout([observe, progress]), again)
     reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence)
     async with progress.kept(), reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
                 assembled = assemble(job, kits, store, state, fence, account, reuse)
                 async with assembled as (dispatcher, lanes, router, pursuer):
-                    await dispatcher.run(_left(job, chunk, store), lanes, router, pursuer)
+                    work = _left(job, chunk, store, again)
+                    dispatch = functools.partial(dispatcher.run, work, lanes, router, pursuer)
+                    await heeding(stops, job, dispatcher, dispatch)
             if isinstance(dispatcher.stopped, StoreError):
                 raise dispatcher.stopped
             saved_usd = reuse.saved_usd if reuse else Decimal(0)
             manifest = account.close(
                 store.compact(), list(lanes), kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
             )
-    manifests.store(folder, manifest)
+    if again is None:
+        manifests.store(folder, manifest)
     return manifest
 
 
@@ -168,17 +196,31 @@ def _spent(folder: Folder, limits: Scope, *, periods: bool = True) -> Mapping[st
     return {meter.key: spent[meter.unit] for meter in budgets}
 
 
-def _left(job: Job, chunk: Chunk, store: ResultStore) -> Iterator[Work]:
+def _store(folder: Folder, job: Job, chunk: Chunk, fence: int, again: Again | None) -> ResultStore:
+    if again is None:
+        return open_store(folder, _answers(job, chunk), fence, job.on_existing)
+    return open_store(folder, again.answers, fence, "resume", round=again.round)
+
+
+def _left(job: Job, chunk: Chunk, store: ResultStore, again: Again | None) -> Iterator[Work]:
     """Yield what is not done yet; of a chain, all turns, with the rows of those that are."""
+    is_done = functools.partial(again.is_done, store.where) if again else store.where.is_final
     rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
     for grouped, found in itertools.groupby(rows, key=_group):
         if grouped is None:
-            yield from (row.item for row in found if not store.where.is_final(row.index))
+            yield from (row.item for row in found if not is_done(row.index))
             continue
         items = [row.item for row in found]
-        done = {item.index: store.row(item.index) for item in items if store.where.is_final(item.index)}
+        done = {item.index: _row(store, item) for item in items if is_done(item.index)}
         if len(done) < len(items):
             yield Chain(items=items, done=done)
+
+
+def _row(store: ResultStore, item: Item | BadItem) -> Result:
+    """Return an item's row; one that has none was not sent."""
+    if store.where.outcome(item.index) is None:
+        return Result(index=item.index, id=item.id, outcome=Outcome.UNSENT)
+    return store.row(item.index)
 
 
 def _group(row: Row) -> str | None:
@@ -191,6 +233,7 @@ def _answers(job: Job, chunk: Chunk) -> Answers:
         start=chunk.start,
         stop=chunk.stop,
         fingerprint=job.fingerprint(chunk.sha),
+        whole=job.fingerprint(chunk.whole_sha or chunk.sha),
         source=job.source.uri,
         prompt=job.prompt.ref,
         model=job.model,
@@ -200,9 +243,14 @@ def _answers(job: Job, chunk: Chunk) -> Answers:
     )
 
 
+def _digest(job: Job, chunk: Chunk, stop: int) -> str:
+    """Return the SHA-256 of a chunk's rows up to an index."""
+    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=stop)
+    return digest_rows(row.raw for row in rows)
+
+
 def _refuse_changed(job: Job, chunk: Chunk) -> None:
-    rows = job.source.rows(start=chunk.start, offset=chunk.offset, stop=chunk.stop)
-    if digest_rows(row.raw for row in rows) != chunk.sha:
+    if _digest(job, chunk, chunk.stop) != chunk.sha:
         raise InputError(
             f"{job.source.uri} changed since it was split (items {chunk.start} to {chunk.stop - 1}). Nothing "
             "was sent; clear the split task as well, or restore the file."

@@ -118,15 +118,27 @@ class Manifest:
     retry_after_s: float | None = None
     #: what most failed calls had in common, and how many there were
     commonest_error: str = ""
+    #: items of the whole part, where only a pilot of it was dispatched; 0 elsewhere
+    pilot_of: int = 0
 
     @property
     def good(self) -> int:
         """Items with a usable output."""
         return sum(n for outcome, n in self.counts.items() if outcome.is_good)
 
+    @property
+    def rest_usd(self) -> Decimal | None:
+        """US dollars that the items after a pilot will cost, at as much each; None when not known."""
+        paid = self.items - self.counts.get(Outcome.UNSENT, 0)
+        if not self.pilot_of or not paid or self.cost.unpriced:
+            return None
+        return self.cost.usd / paid * (self.pilot_of - self.items)
+
     def to_json(self) -> dict[str, Any]:
         """Return the manifest as strict JSON values of at most :data:`MANIFEST_BYTES`."""
         data = {"schema_version": SCHEMA_VERSION, **_plain(dataclasses.asdict(self))}
+        if self.pilot_of:
+            data["rest_usd"] = _plain(self.rest_usd)
         size = len(json.dumps(data))
         if size > MANIFEST_BYTES:
             raise InputError(f"The manifest takes {size} bytes, over {MANIFEST_BYTES}; shorten result_path.")

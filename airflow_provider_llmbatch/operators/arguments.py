@@ -184,6 +184,12 @@ def occasion(context: Context) -> str:
     return "/".join([ref.dag, ref.run, ref.task, str(ref.map_index), str(context["ti"].max_tries)])
 
 
+def usual_priority(context: Context) -> str:
+    """Return the priority of a task that names none: runs of a backfill make room for all others."""
+    run = context.get("dag_run")
+    return "low" if run is not None and run.run_type == "backfill" else "normal"
+
+
 def dag_folder(context: Context) -> Path:
     """Return the folder of the DAG file, wherever this worker has put its bundle."""
     dag = context.get("dag")

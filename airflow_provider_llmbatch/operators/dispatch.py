@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_llmbatch.compat import AIRFLOW_V_3_3_PLUS
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoppedError, StoreError
 from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.assets import made, tell_outlets
@@ -21,6 +22,7 @@ from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_r
 from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.places import Note, leave_note
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
+from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,6 +42,8 @@ FAIL_FAST = 20
 _ON_EXISTING = ("resume", "restart", "fail")
 #: Who goes first, first.
 _PRIORITIES = ("normal", "low")
+#: Where such tasks run, unless one names a queue.
+QUEUE = queue_of("io_queue")
 
 
 class LLMBatchDispatchOperator(Verbatim, BaseOperator):
@@ -61,7 +65,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param model_params: request parameters, such as ``{"max_tokens": 200}``, over those of the prompt.
     :param max_attempts: calls per item that count as tries; being throttled does not.
     :param budget_usd: most US dollars for all chunks of this task in this run; the rest stays unsent.
-    :param sample: only the first so many items.
+    :param sample: a pilot: only the first so many items of the source. The manifest says what the rest would
+        cost; the same task without a sample and with the same ``result_path`` goes on with the rest.
     :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
     :param fail_fast: stop when the first so many finished items all failed in one way; 0 never does.
     :param max_wait: seconds an item may wait for limits and retries; ``[llmbatch] max_wait`` when left out.
@@ -69,11 +74,13 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         one: below a time-out that the cluster has.
     :param deferrable: whether the task leaves its worker while nothing can be sent for longer than
         ``[llmbatch] defer_after``: throttled, over its limit, or until a budget of a day begins anew.
-    :param priority: where tasks wait for the same limits, ``normal`` goes before ``low`` (for backfills).
+    :param priority: where tasks wait for the same limits, ``normal`` goes before ``low``; when left out, runs
+        of a backfill are ``low``.
     :param reuse: pay for each question once: wait for, and take, the answer of any other task that asks or
         has asked the same of the same service.
     :param on_existing: what to do with results that were there before the task began or was cleared:
         ``resume``, ``restart`` (pay again), ``fail``. A retry always resumes.
+    :param queue: queue of the worker; ``[llmbatch] io_queue`` when left out.
     """
 
     template_fields: Sequence[str] = (
@@ -97,6 +104,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         "on_existing",
     )
     operator_extra_links = (LLMBatchReportLink(),)
+    #: Whether Airflow gives mapped tasks the queue that the signature names.
+    mapped_know_queue: ClassVar[bool] = AIRFLOW_V_3_3_PLUS
     ui_color = "#e8f0e4"
 
     def __init__(
@@ -118,12 +127,13 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         max_wait: float | str | None = None,
         max_runtime: float | str | None = None,
         deferrable: bool | str = True,
-        priority: Literal["normal", "low"] = "normal",
+        priority: Literal["normal", "low"] | None = None,
         reuse: bool | str = False,
         on_existing: Literal["resume", "restart", "fail"] = "resume",
+        queue: str = QUEUE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(queue=queue, **kwargs)
         self.prompt = prompt
         self.chunk = chunk
         self.source = source
@@ -147,6 +157,11 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Dispatch, and return the manifest."""
+        if self.retries == 0:
+            self.log.warning(
+                "retries is 0: should its worker be killed, this task fails and stands still until somebody "
+                "clears it. Give it retries, such as default_args={'retries': 3}."
+            )
         return self._dispatch_or_defer(context, None)
 
     def go_on(self, context: Context, event: Any = None, since: float | None = None) -> dict[str, Any]:
@@ -162,7 +177,10 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         from airflow_provider_llmbatch.settings import load_settings
 
         with decided():
+            surroundings.refuse_green_threads()
             settings = load_settings()
+            if not self.mapped_know_queue and arguments.run_ref(context).map_index >= 0:
+                surroundings.hint_at_queue(settings, self.queue, self.log.warning)
             try:
                 return self._dispatch(context, settings)
             except StoppedError as why:
@@ -176,11 +194,15 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         if self._bridge is not None:
             self._bridge.cancel()
 
+    def _priority(self, context: Context) -> str:
+        given = arguments.optional_text(self.priority) or arguments.usual_priority(context)
+        return str(arguments.choice("priority", given, _PRIORITIES))
+
     def _max_wait(self, settings: Settings) -> Any:
         return arguments.optional_text(self.max_wait) or settings.max_wait
 
     def _dispatch(self, context: Context, settings: Settings) -> dict[str, Any]:
-        from airflow_provider_llmbatch.engine.run import whole
+        from airflow_provider_llmbatch.engine.run import pilot, whole
 
         push_report_link(context)
         if self.chunk:
@@ -188,6 +210,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         else:
             job = self._job(context, settings, self._rows())
             chunk = whole(job)
+        chunk = pilot(job, chunk)
         self._leave_note(context, settings, job)
         manifest = self._run(job, chunk, settings)
         value = manifest.to_json()
@@ -250,12 +273,12 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             output_type=self.output_type,
             model_params=self.model_params,
             result_path=result_path,
-            sample=None if self.chunk else self.sample,
+            sample=self.sample,
             max_failed=self.max_failed,
             budget_usd=arguments.dollars("budget_usd", self.budget_usd),
             on_existing=arguments.choice("on_existing", self.on_existing, _ON_EXISTING),
             occasion=arguments.occasion(context),
-            priority=_PRIORITIES.index(arguments.choice("priority", self.priority, _PRIORITIES)),
+            priority=_PRIORITIES.index(self._priority(context)),
             policy=Policy(
                 max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
                 max_wait_s=arguments.seconds("max_wait", self._max_wait(settings)),
@@ -268,15 +291,15 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     def _run(self, job: Job, chunk: Chunk, settings: Settings) -> Manifest:
         from airflow_provider_llmbatch.engine.run import run
 
-        if self.retries == 0:
-            self.log.warning("retries is 0: a killed worker ends this task. Set retries, so that it goes on.")
-
         async def main() -> Manifest:
             state = surroundings.open_state(settings)
             claims = surroundings.open_claims(state) if reuse else None
+            stops = surroundings.open_stops(state)
             try:
                 await surroundings.warn_about(state, self.log.warning)
-                return await run(job, chunk, state=state, observe=observe, note=self.log.info, claims=claims)
+                return await run(
+                    job, chunk, state=state, observe=observe, note=self.log.info, claims=claims, stops=stops
+                )
             finally:
                 await state.close()
 

@@ -14,6 +14,7 @@ from airflow_provider_llmbatch.operators import arguments
 from airflow_provider_llmbatch.operators.assets import tell_outlets
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.sql_source import database_hook
+from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.sink.columns import Column
 
 Format = Literal["parquet", "csv", "jsonl", "common_ai"]
+#: Where such tasks run, unless one names a queue.
+QUEUE = queue_of("cpu_queue")
 
 
 class LLMBatchExportOperator(BaseOperator):
@@ -43,6 +46,7 @@ class LLMBatchExportOperator(BaseOperator):
     :param sql_conn_id: connection of the table's database.
     :param outcomes: only items that ended so, such as ``["ok", "edited", "accepted"]``; all when left out.
     :param output_type: as for the dispatch task; tells which fields get columns.
+    :param queue: queue of the worker; ``[llmbatch] cpu_queue`` when left out.
     """
 
     template_fields: Sequence[str] = ("manifests", "path", "format", "table", "sql_conn_id", "outcomes")
@@ -58,9 +62,10 @@ class LLMBatchExportOperator(BaseOperator):
         sql_conn_id: str | None = None,
         outcomes: Sequence[str] | None = None,
         output_type: Any = None,
+        queue: str = QUEUE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(queue=queue, **kwargs)
         self.manifests = manifests
         self.path = path
         self.format = format

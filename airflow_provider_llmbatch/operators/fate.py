@@ -10,6 +10,7 @@ from airflow_provider_llmbatch.errors import (
     ConfigurationError,
     EndpointError,
     InputError,
+    LLMBatchError,
     StaleFenceError,
     StoppedError,
 )
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.summary import Manifest
 
 
+def is_hopeless(error: BaseException) -> bool:
+    """Whether another try of the task, with nothing changed, would end alike."""
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    if isinstance(error, StoppedError):
+        return not error.retryable
+    return isinstance(error, ConfigurationError | InputError | StaleFenceError | AirflowNotFoundException)
+
+
 @contextmanager
 def decided() -> Iterator[None]:
     """
@@ -26,16 +36,14 @@ def decided() -> Iterator[None]:
 
     :raises AirflowFailException: for configuration, input, and stops that need a person.
     """
-    from airflow.sdk.exceptions import AirflowFailException
+    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
     try:
         yield
-    except (ConfigurationError, InputError, StaleFenceError) as error:
-        raise AirflowFailException(str(error)) from error
-    except StoppedError as error:
-        if error.retryable:
-            raise
-        raise AirflowFailException(str(error)) from error
+    except (LLMBatchError, AirflowNotFoundException) as error:
+        if is_hopeless(error):
+            raise AirflowFailException(str(error)) from error
+        raise
 
 
 def judge(manifest: Manifest, max_failed: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.bases.decorator import (
     DecoratedOperator,
@@ -38,6 +38,8 @@ class LLMBatchMapOperator(DecoratedOperator, LLMBatchDispatchOperator):
 
     template_fields: Sequence[str] = ("op_args", "op_kwargs", *LLMBatchDispatchOperator.template_fields)
     custom_operator_name = "@task.llm_map"
+    # Airflow does not look at the signature when it maps a decorated function.
+    mapped_know_queue: ClassVar[bool] = False
 
     def __init__(
         self,

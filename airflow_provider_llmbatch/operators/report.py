@@ -13,6 +13,7 @@ from airflow_provider_llmbatch.operators.failed import failed_rows
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
 from airflow_provider_llmbatch.operators.places import REPORT_FILE
+from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.summary import Plan
 
 MARKDOWN_FILE = "report.md"
+#: Where such tasks run, unless one names a queue.
+QUEUE = queue_of("cpu_queue")
 
 
 class LLMBatchReportOperator(BaseOperator):
@@ -30,6 +33,7 @@ class LLMBatchReportOperator(BaseOperator):
     :param plan: what the split task returned, to hold the result against.
     :param title: heads the report.
     :param result_path: folder of the report; one per task and run when left out.
+    :param queue: queue of the worker; ``[llmbatch] cpu_queue`` when left out.
     """
 
     template_fields: Sequence[str] = ("manifests", "plan", "title", "result_path")
@@ -43,9 +47,10 @@ class LLMBatchReportOperator(BaseOperator):
         plan: Sequence[Mapping[str, Any]] | None = None,
         title: str = "{{ dag.dag_id }} · {{ run_id }}",
         result_path: str | None = None,
+        queue: str = QUEUE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(queue=queue, **kwargs)
         self.manifests = manifests
         self.plan = plan
         self.title = title

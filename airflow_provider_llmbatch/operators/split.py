@@ -13,6 +13,7 @@ from airflow_provider_llmbatch.operators.batch import ITEMS_FILE, item_lines, jo
 from airflow_provider_llmbatch.operators.dispatch import MAX_FAILED
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
+from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,6 +27,8 @@ TOKEN_BUDGET = 500_000
 MAX_CHUNKS = 16
 
 Strategy = Literal["sequential", "balanced"]
+#: Where such tasks run, unless one names a queue.
+QUEUE = queue_of("cpu_queue")
 
 
 class LLMBatchSplitOperator(Verbatim, BaseOperator):
@@ -52,6 +55,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         all chunks see the same ones; columns mean what they mean in CSV.
     :param sql_conn_id: connection of its database.
     :param sql_key: its column that becomes the items' id.
+    :param queue: queue of the worker; ``[llmbatch] cpu_queue`` when left out.
     """
 
     template_fields: Sequence[str] = (
@@ -92,9 +96,10 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
         sql: str | None = None,
         sql_conn_id: str | None = None,
         sql_key: str = "id",
+        queue: str = QUEUE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(queue=queue, **kwargs)
         self.source = source
         self.prompt = prompt
         self.llm_conn_id = llm_conn_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_llmbatch.engine.state.claims import Claims
     from airflow_provider_llmbatch.engine.state.protocols import State
+    from airflow_provider_llmbatch.engine.state.stops import Stops
     from airflow_provider_llmbatch.settings import Settings
 
 #: Executors whose tasks all run on the scheduler's host.
@@ -23,6 +25,11 @@ _LOCAL = ("LocalExecutor", "SequentialExecutor")
 _BETWEEN, _BEFORE = re.compile(r"[,;]"), re.compile(r".*[.:=]")
 #: Pods of the Kubernetes executor are told of another executor, so that they can run one task by themselves.
 _POD = "AIRFLOW_IS_K8S_EXECUTOR_POD"
+#: Libraries that replace sockets and threads: the module that does it, its function that tells, and of what.
+_GREEN = (
+    ("gevent", "gevent.monkey", "is_module_patched", ("socket", "threading")),
+    ("eventlet", "eventlet.patcher", "is_monkey_patched", ("socket", "thread")),
+)
 
 
 def open_state(settings: Settings) -> State:
@@ -65,6 +72,48 @@ def open_claims(state: State) -> Claims:
     if isinstance(state, RedisState):
         return RedisClaims(state)
     raise ConfigurationError(f"There are no claims in a {type(state).__name__}; leave reuse out.")
+
+
+def open_stops(state: State) -> Stops:
+    """Return which runs shall stop, from the store that ``state`` is in."""
+    from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+    from airflow_provider_llmbatch.engine.state.sqlite.stops import SqliteStops
+
+    if isinstance(state, SqliteState):
+        return SqliteStops(state)
+    from airflow_provider_llmbatch.engine.state.redis import RedisState
+    from airflow_provider_llmbatch.engine.state.redis.stops import RedisStops
+
+    if isinstance(state, RedisState):
+        return RedisStops(state)
+    raise ConfigurationError(f"Nobody can stop a run whose state is a {type(state).__name__}.")
+
+
+def refuse_green_threads() -> None:
+    """
+    Refuse a process whose sockets or threads gevent or eventlet has replaced: event loops stand still there.
+
+    :raises ConfigurationError: naming the setting of the worker.
+    """
+    for library, module, asked, parts in _GREEN:
+        patcher = sys.modules.get(module)
+        patched = [part for part in parts if patcher and getattr(patcher, asked)(part)]
+        if patched:
+            raise ConfigurationError(
+                f"{library} has replaced {' and '.join(patched)} in this worker, and calls would stand still "
+                "in it. Nothing was sent. Run such tasks on a worker with processes: set [celery] pool to "
+                "prefork (celery worker --pool prefork), or give the tasks a queue of such a worker, for all "
+                "of them [llmbatch] io_queue."
+            )
+
+
+def hint_at_queue(settings: Settings, queue: str, warn: Callable[[str], None]) -> None:
+    """Say that a mapped task is not on the queue of its kind: Airflow took it from the DAG alone."""
+    if settings.io_queue not in (None, queue):
+        warn(
+            f"[llmbatch] io_queue is {settings.io_queue!r}, and this mapped task runs on {queue!r}: Airflow "
+            f"takes the queue of such tasks from the DAG alone. Name it there: queue={settings.io_queue!r}."
+        )
 
 
 def host_of(settings: Settings) -> str:

@@ -12,11 +12,15 @@ from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.assets import made, tell_outlets
 from airflow_provider_llmbatch.operators.dispatch import MAX_FAILED
 from airflow_provider_llmbatch.operators.fate import decided, judge
+from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_llmbatch.engine.recheck import Portion
+
+#: Where such tasks run, unless one names a queue.
+QUEUE = queue_of("cpu_queue")
 
 
 class LLMBatchValidateOperator(BaseOperator):
@@ -33,6 +37,7 @@ class LLMBatchValidateOperator(BaseOperator):
     :param path: instead of a manifest: a folder of results, or the JSONL file of a ``common.ai`` batch.
     :param result_path: folder of the checked rows; one per task and run when left out.
     :param max_failed: share of the items, from 0 to 1, that may end badly before the task fails.
+    :param queue: queue of the worker; ``[llmbatch] cpu_queue`` when left out.
     """
 
     template_fields: Sequence[str] = ("manifest", "path", "result_path", "max_failed")
@@ -46,9 +51,10 @@ class LLMBatchValidateOperator(BaseOperator):
         path: str | None = None,
         result_path: str | None = None,
         max_failed: float | str = MAX_FAILED,
+        queue: str = QUEUE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(queue=queue, **kwargs)
         self.output_type = output_type
         self.manifest = manifest
         self.path = path

@@ -7,6 +7,7 @@ from airflow.api_fastapi.core_api.security import requires_access_dag, requires_
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import HTMLResponse
 
+from airflow_provider_llmbatch.plugins import stops
 from airflow_provider_llmbatch.plugins.pages import report_page
 
 #: Pages run no script and load nothing; Airflow's own pages may frame them.
@@ -44,4 +45,5 @@ def create_app() -> FastAPI:
         dependencies=[Depends(requires_authenticated())],
     )
     app.include_router(router)
+    app.include_router(stops.router)
     return app

@@ -55,6 +55,7 @@ class Silent:
 
 
 def test_no_object_is_kept_for_an_item(tmp_path):
+    """P74."""
     source = tmp_path / "items.jsonl"
     lines = (json.dumps({"id": f"i{n}", "vars": {"text": f"number {n}"}}) + "\n" for n in range(ITEMS))
     source.write_text("".join(lines))

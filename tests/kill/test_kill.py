@@ -40,6 +40,7 @@ def new_batch(service: str, place: Path, name: str) -> Batch:
 def test_killed_anywhere_a_batch_loses_nothing_and_pays_twice_only_for_calls_in_flight(
     service: str, tries: Driver, tmp_path: Path
 ):
+    """P78."""
     whole = new_batch(service, tmp_path, "whole")
     began = time.monotonic()
     assert tries.run(whole.told) == 0

@@ -6,6 +6,7 @@ import contextvars
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -98,11 +99,14 @@ class Stage:
     def report(self, **arguments: Any) -> LLMBatchReportOperator:
         return LLMBatchReportOperator(**{"task_id": "p", "dag": self.dag(), **arguments})
 
-    def context(self, task: BaseOperator, **instance: Any) -> dict[str, Any]:
-        self.instance = TaskInstance("d", "r", task.task_id, **instance)
+    def context(
+        self, task: BaseOperator, run_id: str = "r", run_type: str = "manual", **instance: Any
+    ) -> dict[str, Any]:
+        self.instance = TaskInstance("d", run_id, task.task_id, **instance)
         return {
-            **{"dag": task.dag, "task": task, "params": dict(task.dag.params), "run_id": "r"},
+            **{"dag": task.dag, "task": task, "params": dict(task.dag.params), "run_id": run_id},
             **{"ti": self.instance, "task_instance": self.instance},
+            "dag_run": SimpleNamespace(run_type=run_type),
         }
 
     def run(self, task: BaseOperator, **instance: Any) -> Any:

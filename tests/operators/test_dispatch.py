@@ -91,6 +91,7 @@ def test_mapped_instances_without_a_plan_keep_their_results_apart(stage):
 
 
 def test_a_second_try_sends_only_what_the_first_left(stage):
+    """P78."""
     stage.service.play({"match": {"contains": "number 3"}, "reply": {"status": 503}})
     with pytest.raises(EndpointError, match="1 of 5 items failed"):
         stage.run(stage.dispatch(source=stage.items(5), max_attempts=1, max_failed=0))
@@ -174,7 +175,9 @@ def test_a_cut_reply_that_the_budget_does_not_let_grow_stays_and_is_truncated(st
 
 def test_a_task_without_retries_is_warned_of_a_kill(stage, capsys):
     stage.run(stage.dispatch(source=stage.items(1), retries=0))
-    assert "retries is 0: a killed worker ends this task" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert told.count("retries is 0: should its worker be killed") == 1
+    assert "default_args={'retries': 3}" in told
 
 
 @pytest.mark.parametrize(("reuse", "arrivals"), [("True", 3), (True, 3), (False, 6)])

@@ -30,16 +30,37 @@ from airflow_provider_llmbatch.engine.items import ItemError, Outcome
 BACKOFF_FIRST_S = 0.5
 BACKOFF_LONGEST_S = 60.0
 
-_KEY_CODES = frozenset({"invalid_api_key", "account_deactivated", "billing_hard_limit_reached"})
+#: So many refusals in a row are waited out as told; after that each wait is also a longer one. A service that
+#: says "now" each time would otherwise be asked without a pause.
+BELIEVED = 5
+
+_KEY_CODES = frozenset(
+    {
+        "invalid_api_key",
+        "account_deactivated",
+        "billing_hard_limit_reached",
+        "budget_exceeded",  # this and the next: LiteLLM's proxy, with status 400
+        "expired_key",
+    }
+)
 _UNKNOWN_MODEL = frozenset({"model_not_found", "deploymentnotfound", "deployment_not_found", "invalid_model"})
 #: Statuses that mean the same without a JSON body; other pages come from gateways and pass.
 _PLAIN_WORDS = frozenset({401, 402, 404, 405, 413, 429, 529})
-_TOO_LONG_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "request_too_large"})
+_UNKNOWN_MODEL_TEXT = re.compile(r"invalid model name|invalid model:", re.IGNORECASE)
+_TOO_LONG_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "string_above_max_length",
+        "request_too_large",
+        "exceed_context_size_error",  # llama.cpp, which also sends it with status 500
+    }
+)
 _UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value", "unknown_parameter"})
 _TOO_LONG = re.compile(
     r"maximum context length|context (window|length|size)|prompt is too long|too many (input )?tokens"
     r"|exceeds? the (available )?(context|model'?s? max)|request too large|input is too long"
-    r"|longer than the maximum",
+    r"|longer than the maximum|exceeds? the maximum allowed length|exceeds? context limit"
+    r"|ContextWindowExceeded",
     re.IGNORECASE,
 )
 _OVER_LIMIT = re.compile(r"\blimit:?\s+([\d,]+).*?\brequested:?\s+([\d,]+)", re.IGNORECASE | re.DOTALL)
@@ -48,7 +69,8 @@ _OTHER_CAP = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "m
 _UNSUPPORTED_TEXT = re.compile(
     r"(?:unsupported|unrecognized|unknown|unexpected|extra)[\w ]*(?:parameter|value|argument|field|input)s?"
     r"(?: supplied| provided| name)?[^\w]*['\"`]?(\w+)"
-    r"|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)",
+    r"|['\"`](\w+)['\"`][^.]*(?:is not supported|does not support)"
+    r"|does not support parameters?\W+(\w+)",
     re.IGNORECASE,
 )
 _FORM = "response_format"
@@ -59,6 +81,7 @@ _OTHER_FORM = (
     "one: json_schema, json_object_schema, json_object or none."
 )
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
+_FILTER_TEXT = re.compile(r"ContentPolicyViolation|content management policy", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +133,7 @@ def _about_reply(reply: Reply, history: History) -> Advice | None:
     if reply.finish_reason == "content_filter":
         return _final(Outcome.CONTENT_FILTERED, "content_filter", "The service's filter stopped the reply.")
     if reply.refusal:
-        return _final(Outcome.REFUSED, "refusal", f"The model declined: {reply.refusal}")
+        return _final(Outcome.REFUSED, "refusal", "The model declined; raw_output has its words.")
     if reply.finish_reason in ("length", "max_tokens"):
         thought = reply.usage.reasoning if reply.usage else 0
         hidden = not reply.text and thought > 0
@@ -136,31 +159,33 @@ def _about_transport(failure: Failure, headers: Mapping[str, str], history: Hist
 
 
 def _about_status(failure: Failure, headers: Mapping[str, str], history: History, now: float) -> Advice:
-    status, code = failure.status or 0, (failure.code or failure.type or "").lower()
-    if code in _FILTER_CODES:
+    status = failure.status or 0
+    # Some services tell the kind by the type and put a number of their own into the code.
+    codes = {said.lower() for said in (failure.code, failure.type) if said}
+    if _filtered(failure, codes):
         return _end(failure, Outcome.CONTENT_FILTERED, kind="content_filter")
-    if _too_long(failure, code):
+    if _too_long(failure, codes):
         return _end(failure, Outcome.TOO_LONG, kind="too_long")
     if _refuses_form(failure, history):
         message = f"{_told(failure)} {_OTHER_FORM}"
         return _final(Outcome.BAD_REQUEST, failure.kind, message, failure)
-    if status in (404, 405) or code in _UNKNOWN_MODEL or 300 <= status < 400:
+    if status in (404, 405) or 300 <= status < 400 or _unknown_model(failure, codes):
         return Stop(reason=_told(failure))
-    if status in (401, 402, 403) or code in _KEY_CODES or (status == 429 and code == "insufficient_quota"):
+    if status in (401, 402, 403) or codes & _KEY_CODES or (status == 429 and "insufficient_quota" in codes):
         return OtherCredential(reason=_told(failure))
     if status in (429, 529):
         return _throttled(failure, headers, history, now)
     if status in (408, 409, 425) or status >= 500:
         return _again(failure, headers, history, now)
-    rewrite = _rewrite(failure, code, history) if status in (400, 422) else None
+    rewrite = _rewrite(failure, codes, history) if status in (400, 422) else None
     return rewrite or _end(failure, Outcome.BAD_REQUEST)
 
 
 def _throttled(failure: Failure, headers: Mapping[str, str], history: History, now: float) -> Advice:
-    told = waits.retry_after(headers, now)
-    if told is None:
-        told = waits.limit_reset(headers, now)
+    told = waits.told(headers, failure.message, now)
     delay = backoff(history.throttled, history.luck) if told is None else told
+    if history.throttled > BELIEVED:
+        delay = max(delay, backoff(history.throttled - BELIEVED, history.luck))
     if history.waited_s + delay > history.max_wait_s:
         return _waited_too_long(failure, history)
     return Retry(delay_s=delay, uses_try=False, shared=True, reason=_told(failure))
@@ -180,8 +205,20 @@ def _waited_too_long(failure: Failure, history: History) -> Final:
     return _final(Outcome.EXHAUSTED, "max_wait", message, failure)
 
 
-def _too_long(failure: Failure, code: str) -> bool:
-    if failure.status == 413 or code in _TOO_LONG_CODES:
+def _filtered(failure: Failure, codes: set[str]) -> bool:
+    if codes & _FILTER_CODES:
+        return True
+    return failure.status == 400 and _FILTER_TEXT.search(failure.message) is not None
+
+
+def _unknown_model(failure: Failure, codes: set[str]) -> bool:
+    if codes & _UNKNOWN_MODEL:
+        return True
+    return failure.status == 400 and _UNKNOWN_MODEL_TEXT.search(failure.message) is not None
+
+
+def _too_long(failure: Failure, codes: set[str]) -> bool:
+    if failure.status == 413 or codes & _TOO_LONG_CODES:
         return True
     if failure.status == 429:
         over = _OVER_LIMIT.search(failure.message)
@@ -196,11 +233,11 @@ def _refuses_form(failure: Failure, history: History) -> bool:
     return named and _FORM in history.params and failure.status in _REFUSING
 
 
-def _rewrite(failure: Failure, code: str, history: History) -> Rewrite | None:
+def _rewrite(failure: Failure, codes: set[str], history: History) -> Rewrite | None:
     told = _UNSUPPORTED_TEXT.search(failure.message)
-    if code not in _UNSUPPORTED and told is None:
+    if not codes & _UNSUPPORTED and told is None:
         return None
-    named = failure.param or (told and (told[1] or told[2])) or ""
+    named = failure.param or (told and next(filter(None, told.groups()), None)) or ""
     name = named.split(".")[0]
     if name not in history.params:
         return None

@@ -7,6 +7,7 @@ cookies never kept, and no layer retries.
 
 A connection is at hand before ``on_write`` is asked: however long connecting takes, what is looked at
 then is true when the request leaves. A connection whose request is called off goes back into the pool.
+One on which the service has said something unasked leaves it: that would be taken for the next answer.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import asyncio
 import errno
 import resource
 import ssl
-from collections.abc import AsyncIterable, Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Literal
 
 import aiohttp
 import httpx
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.tracing import Trace
 from httpx_aiohttp import AiohttpTransport
 
+from airflow_provider_llmbatch.engine.dispatch.inflate import BrokenStreamError, inflater
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
 from airflow_provider_llmbatch.engine.exchange import Failure
 
@@ -34,6 +40,16 @@ BODY_CEILING = 16 * 1024 * 1024
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 #: Files that the process needs beside its connections.
 OTHER_FILES = 64
+
+#: What goes wrong on the way, as the layers below call it.
+_NETWORK = (
+    httpx.HTTPError,
+    httpx.StreamError,
+    aiohttp.ClientError,
+    HttpProcessingError,
+    OSError,
+    ValueError,
+)
 
 #: What is asked before the request of the current task leaves.
 _on_write: ContextVar[Callable[[], None]] = ContextVar("_on_write")
@@ -69,11 +85,19 @@ class Target:
 class _Connector(aiohttp.TCPConnector):
     """A pool that asks ``on_write`` once a connection is ready."""
 
+    _used: weakref.WeakSet[ResponseHandler] | None = None
+
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> Connection:
         """Return a connection on which the request is written next."""
+        used = self._used = self._used or weakref.WeakSet()
         connection = await super().connect(req, traces, timeout)
+        while (protocol := connection.protocol) is not None and protocol in used and protocol.should_close:
+            connection.close()
+            connection = await super().connect(req, traces, timeout)
+        if protocol is not None:
+            used.add(protocol)
         try:
             _on_write.get()()
         except BaseException:
@@ -150,10 +174,15 @@ class Caller:
         url, headers = target.parsed
         request = httpx.Request("POST", url, headers=headers, content=body, extensions=self._extensions)
         left = False
+        called_off: BaseException | None = None
 
         def leave() -> None:
-            nonlocal left
-            on_write()
+            nonlocal left, called_off
+            try:
+                on_write()
+            except BaseException as error:
+                called_off = error
+                raise
             left = True
 
         try:
@@ -163,7 +192,10 @@ class Caller:
                     return await self._read(response)
                 finally:
                     await response.aclose()
-        except (httpx.HTTPError, httpx.StreamError, aiohttp.ClientError, OSError, ValueError) as error:
+        except _NETWORK as error:
+            if called_off is not None:
+                # The layers in between may have put it into words of their own.
+                raise called_off from None
             return self._failure(error, left)
 
     async def close(self) -> None:
@@ -182,21 +214,24 @@ class Caller:
             _on_write.reset(token)
 
     async def _read(self, response: httpx.Response) -> Answer | Failure:
-        parts: list[bytes] = []
-        size = 0
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw
         }
-        async for part in _decoded(response, headers):
-            size += len(part)
-            if size > BODY_CEILING:
-                return Failure(
-                    kind="too_large",
-                    message=f"The body is larger than {BODY_CEILING} bytes.",
-                    status=response.status_code,
-                    maybe_paid=True,
-                )
-            parts.append(part)
+        # A coding that was not asked for is left as it is; most often the body says what it is all the same.
+        compressed = inflater(headers.get("content-encoding", ""))
+        parts: list[bytes] = []
+        room = BODY_CEILING
+        try:
+            async for raw in _stream(response):
+                part = compressed.feed(raw, room + 1) if compressed else raw
+                room -= len(part)
+                if room < 0:
+                    return _unread(response, "too_large", f"The body is larger than {BODY_CEILING} bytes.")
+                parts.append(part)
+            if compressed:
+                compressed.close()
+        except BrokenStreamError as error:
+            return _unread(response, "malformed", str(error))
         return Answer(
             status=response.status_code,
             headers=headers,
@@ -212,16 +247,19 @@ class Caller:
                 message = f"No connection in time ({type(cause).__name__})."
             out_of_files = getattr(getattr(cause, "os_error", None), "errno", None) in _OUT_OF_FILES
             return Failure(kind="connect", message=message, code="EMFILE" if out_of_files else None)
-        if isinstance(error, httpx.DecodingError):
-            return Failure(kind="malformed", message=message, maybe_paid=True)
         if isinstance(cause, TimeoutError):
             message = f"No complete answer within {self._timeout_s:g} s."
             return Failure(kind="timeout", message=message, maybe_paid=True)
         return Failure(kind="reset", message=message, maybe_paid=True)
 
 
-def _decoded(response: httpx.Response, headers: Mapping[str, str]) -> AsyncIterable[bytes]:
-    """Return the body's parts; where nothing has to be decoded, past httpx's decoders, which costs less."""
-    if "content-encoding" not in headers and isinstance(response.stream, httpx.AsyncByteStream):
-        return response.stream
-    return response.aiter_bytes()
+def _unread(response: httpx.Response, kind: Literal["too_large", "malformed"], message: str) -> Failure:
+    status = response.status_code
+    return Failure(kind=kind, message=message, status=status, maybe_paid=not 300 <= status < 500)
+
+
+def _stream(response: httpx.Response) -> httpx.AsyncByteStream:
+    """Return the body as it came, past httpx's decoders, which know no ceiling."""
+    if not isinstance(response.stream, httpx.AsyncByteStream):
+        raise TypeError(f"{type(response.stream).__name__} is no stream that can be awaited")
+    return response.stream

@@ -164,7 +164,7 @@ class Course:
 
     def ended(self, final: Final, reply: Reply | None, **where: Any) -> Result:
         """Return the row of an item that advice has ended."""
-        shown = {} if reply is None else {**_of(reply), "raw_output": reply.text}
+        shown = {} if reply is None else {**_of(reply), "raw_output": reply.text or reply.refusal}
         return self._result(final.outcome, error=final.error, **shown, **where)
 
     def unsent(self, reason: str, **where: Any) -> Result:

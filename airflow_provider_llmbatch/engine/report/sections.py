@@ -87,8 +87,22 @@ def headlines(report: Report) -> list[Headline]:
 
 
 def reasons(report: Report) -> list[str]:
-    """Return why it stopped, when it did, or how far it is."""
-    return list(dict.fromkeys(inert(part.reason) for part in report.parts if part.reason))
+    """Return why it stopped, when it did, or how far it is; and what comes after a pilot."""
+    told = dict.fromkeys(inert(part.reason) for part in report.parts if part.reason)
+    return [*told, *_after_the_pilot(report)]
+
+
+def _after_the_pilot(report: Report) -> Iterator[str]:
+    if not any(part.pilot_of for part in report.parts):
+        return
+    whole = sum(part.pilot_of or part.items for part in report.parts)
+    rest, sent = whole - report.items, report.items - report.counts.get(Outcome.UNSENT, 0)
+    words = f"A pilot of {numbers.count(report.items)} of {numbers.count(whole)} items"
+    if report.cost.unpriced or not sent:
+        yield f"{words}; the other {numbers.count(rest)} are left for a run without a sample."
+    else:
+        usd = numbers.money(report.cost.usd / sent * rest)
+        yield f"{words}; at its cost the other {numbers.count(rest)} take about {usd}."
 
 
 def sections(report: Report) -> list[Section]:

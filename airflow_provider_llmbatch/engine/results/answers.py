@@ -31,6 +31,8 @@ class Answers:
     host: str
     #: what all tries have in common until somebody clears the task; None when every try stands alone
     occasion: str | None = None
+    #: the fingerprint of all rows, where these are a pilot's; whose results go with theirs. "": the same
+    whole: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return what the chunk file says of them."""
@@ -116,7 +118,9 @@ def check_answers(folder: Folder, earlier: dict[str, Any], answers: Answers, on_
             f"There are results in {folder.uri} and on_existing is 'fail'; use 'resume', 'restart' or "
             "another result_path."
         )
-    if on_existing == "resume" and earlier["fingerprint"] != answers.fingerprint:
+    if on_existing == "restart":
+        return
+    if (earlier.get("whole") or earlier["fingerprint"]) != (answers.whole or answers.fingerprint):
         now = answers.to_json()
         changed = [
             key for key in ("source", "prompt", "model", "schema_digest") if earlier.get(key) != now[key]
@@ -125,4 +129,9 @@ def check_answers(folder: Folder, earlier: dict[str, Any], answers: Answers, on_
             f"The results in {folder.uri} answer another input (changed: "
             f"{', '.join(changed) or 'rows or params'}). Use another result_path, or on_existing='restart' "
             "to pay for all items again."
+        )
+    if earlier["stop"] > answers.stop:
+        raise InputError(
+            f"The results in {folder.uri} are of items {earlier['start']} to {earlier['stop'] - 1}; this "
+            f"sample ends at {answers.stop - 1}. Leave the sample out, or use another result_path."
         )

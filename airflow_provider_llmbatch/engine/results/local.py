@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +89,9 @@ class LocalFolder:
 
     def put(self, name: str, chunks: Iterator[bytes], *, replace: bool = False) -> None:
         """See :meth:`.Folder.put`."""
-        draft = self._path / f".{name}.{os.getpid()}.draft"
+        # Hosts that share the disk may have processes with the same number.
+        writer = f"{socket.gethostname()}.{os.getpid()}.{threading.get_native_id()}"
+        draft = self._path / f".{name}.{writer}.draft"
         try:
             with open(draft, "wb") as file:
                 for chunk in chunks:

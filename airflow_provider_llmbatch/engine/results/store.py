@@ -44,6 +44,7 @@ class ResultStore:
     :param since: number of the try that began anew; 0 when none did.
     :param where: which items had a row when the store was opened.
     :param totals: what the chunk's calls have cost, earlier tries included.
+    :param round: review round of the rows that are added.
     """
 
     folder: Folder
@@ -56,6 +57,7 @@ class ResultStore:
     cut_off: int
     _rows: Appender
     _ledger: Appender
+    round: int = 0
     _shelf: Shelf | None = None
 
     def sent(self, index: int, attempt: int) -> None:
@@ -63,7 +65,15 @@ class ResultStore:
         self._ledger.write(ledger.sent_line(index, attempt))
 
     def add(self, result: Result) -> None:
-        """Store the row; when this returns, the item is done."""
+        """
+        Store the row; when this returns, the item is done.
+
+        A dispatch that sends an item again after a review adds to that round, so that what it pays for
+        counts.
+        """
+        counts_in = max(self.round, self.where.round(result.index))
+        if counts_in != result.round:
+            result = replace(result, round=counts_in)
         self._rows.write(rows.encode(result))
 
     def book(self, **call: Any) -> None:
@@ -174,6 +184,7 @@ def open_store(
     fence: int,
     on_existing: OnExisting,
     *,
+    round: int = 0,
     make_id: Callable[[], object] = uuid.uuid4,
 ) -> ResultStore:
     """
@@ -184,6 +195,7 @@ def open_store(
 
     :param fence: number of this try, above any that has left a file.
     :param on_existing: ``resume`` keeps what is done, ``restart`` pays again, ``fail`` refuses.
+    :param round: review round of the rows that are added; 0 is a dispatch.
     :param make_id: makes what tells this try from one that was given the same number.
     :raises InputError: when the results there answer another input.
     :raises ConfigurationError: when another host wrote there, or ``on_existing`` refuses.
@@ -223,6 +235,7 @@ def open_store(
         cut_off=len(totals.open),
         _rows=rows_file,
         _ledger=book,
+        round=round,
     )
 
 

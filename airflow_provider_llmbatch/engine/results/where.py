@@ -33,6 +33,7 @@ _PART_SHIFT = _OFFSET_BITS + _OFFSET_SHIFT
 #: A part beyond this cannot be pointed into. Bytes.
 LARGEST_PART = 1 << _OFFSET_BITS
 MOST_PARTS = 1 << _PART_BITS
+MOST_ROUNDS = (1 << _ROUND_BITS) - 1
 
 
 class Where:
@@ -107,7 +108,7 @@ class Where:
     def _counts_more(self, new: int, old: int) -> bool:
         if not old & 0xF:
             return True
-        new_round, old_round = new >> _OUTCOME_BITS & 0x3F, old >> _OUTCOME_BITS & 0x3F
+        new_round, old_round = (entry >> _OUTCOME_BITS & MOST_ROUNDS for entry in (new, old))
         if new_round != old_round:
             return new_round > old_round
         if _final(new) != _final(old):
@@ -123,6 +124,14 @@ class Where:
         """Whether a resumed run leaves the item alone."""
         outcome = self.outcome(index)
         return outcome is not None and outcome.is_final
+
+    def round(self, index: int) -> int:
+        """Return the review round of the item's row; 0 when it has none."""
+        return self._entries[index - self._start] >> _OUTCOME_BITS & MOST_ROUNDS
+
+    def highest_round(self) -> int:
+        """Return the highest review round of any row."""
+        return max((entry >> _OUTCOME_BITS & MOST_ROUNDS for entry in self._entries), default=0)
 
     def fence(self, index: int) -> int | None:
         """Return the fence of the part that holds the item's row."""
@@ -233,7 +242,7 @@ def head(part: PartName, offset: int, line: bytes) -> tuple[int, int, int]:
                 f"{part} has a line that is no result row, at byte {offset}. Restore the file, or move it "
                 "away to pay for its items again."
             ) from error
-    if outcome is None or not 0 <= round_ < 1 << _ROUND_BITS:
+    if outcome is None or not 0 <= round_ <= MOST_ROUNDS:
         raise StoreError(
             f"{part} has a row with an unknown outcome or round at byte {offset}; "
             "it was written by another version of the package."

@@ -169,6 +169,52 @@ async def test_a_body_over_the_ceiling_is_not_read_to_its_end():
     assert str(BODY_CEILING) in came.message
 
 
+def answered(text: str) -> bytes:
+    body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one():
+    calls, strays = 0, 0
+
+    async def answer_twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls, strays
+        while True:
+            await read_request(reader)
+            calls += 1
+            writer.write(answered(f"answer {calls}"))
+            await writer.drain()
+            # The caller has the whole answer and has put the connection back by now.
+            await asyncio.sleep(0.05)
+            writer.write(answered("stray"))
+            await writer.drain()
+            strays += 1
+
+    said = []
+    async with served(answer_twice) as url, caller(connections=1) as made:
+        for number in range(3):
+            came = await made.post(target(url), BODY, Departures())
+            assert isinstance(came, Answer)
+            said.append(json.loads(came.body)["choices"][0]["message"]["content"])
+            while strays <= number:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+    assert said == ["answer 1", "answer 2", "answer 3"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), OSError("disk full"), TimeoutError()])
+async def test_what_calls_a_request_off_is_no_failure_of_the_network(error: Exception):
+    def refuse() -> None:
+        raise error
+
+    with simulated() as simulator:
+        async with caller() as made:
+            with pytest.raises(type(error)) as raised:
+                await made.post(target(simulator.url), BODY, refuse)
+            assert simulator.arrivals() == []
+    assert raised.value is error
+
+
 class CalledOffError(Exception):
     pass
 

@@ -59,6 +59,13 @@ def test_a_date_is_never_rounded_down():
         (" 12 ", 12.0),
         (".5", 0.5),
         (str(NOW + 30), 30.0),
+        (str(int((NOW + 30) * 1000)), 30.0),
+        ("1.5m", 90.0),
+        ("0.5h", 1800.0),
+        ("9999-12-31T23:59:59Z", waits.LONGEST_WAIT_S),
+        ("0001-01-01T00:00:00Z", 0.0),
+        ("9" * 60, waits.LONGEST_WAIT_S),
+        ("3000d", waits.LONGEST_WAIT_S),
     ],
 )
 def test_reset_headers_become_seconds(text: str, expected: float):
@@ -68,7 +75,33 @@ def test_reset_headers_become_seconds(text: str, expected: float):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "-1", "1e3", "nan", "inf", "6m0s later", "١٢", "s", "0x10", "1:30"]
+    "text",
+    [
+        *(
+            "",
+            "soon",
+            "-1",
+            "-6m0s",
+            "1e3",
+            "1e400",
+            "nan",
+            "inf",
+            "-inf",
+            "6m0s later",
+            "١٢",
+            "s",
+            "0x10",
+            "1:30",
+        ),
+        *(
+            "1,5",
+            "1_000",
+            "6 m",
+            "Sun, 99 Nov 2026 12:01:30 GMT",
+            "Sun, 29 Nov 99999999999 12:01:30 GMT",
+            "9" * 65,
+        ),
+    ],
 )
 def test_unknown_shapes_say_nothing(text: str):
     """P17."""
@@ -92,6 +125,72 @@ def test_only_exhausted_limits_count_and_the_longest_decides():
     assert waits.limit_reset(headers, NOW) == 6.0
     assert waits.limit_reset({**headers, "x-ratelimit-remaining-tokens": "12"}, NOW) == 1.0
     assert waits.limit_reset({"x-ratelimit-reset-tokens": "6s"}, NOW) is None
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "1e400", "soon", ""])
+def test_an_unknown_shape_leaves_the_word_to_the_next_header(text: str):
+    """P17."""
+    spent = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "3s"}
+    assert waits.told({"retry-after-ms": text, "retry-after": "2", **spent}, "", NOW) == 2.0
+    assert waits.told({"retry-after": text, **spent}, "", NOW) == 3.0
+    assert waits.told({"retry-after": text}, "Please try again in 4s.", NOW) == 4.0
+    assert waits.told({"retry-after": text}, "Please try again.", NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Rate limit reached. Please try again in 6m0s. Visit the console.", 360.0),
+        ("Please try again in 1.242s.", 1.242),
+        ("Please try again in 20ms.", 0.02),
+        ("Please retry after 86400 seconds. Please go here", 86400.0),
+        ("Please retry after 1 minute", 60.0),
+        ("Try again in 60 seconds. Passed model=m.", 60.0),
+        ("try again in 2 hours", 7200.0),
+        ("try again in 500 milliseconds", 0.5),
+        ("Please try again in 5 stages", None),
+        ("Please try again in -5s", None),
+        ("try again in a minute", None),
+        ("retry after the next deployment", None),
+        ("", None),
+    ],
+)
+def test_a_wait_in_words_is_read_when_no_header_says_it(message: str, expected: float | None):
+    """P24."""
+    assert waits.told({}, message, NOW) == expected
+    assert waits.told({"retry-after": "7"}, message, NOW) == 7.0
+
+
+HOSTILE = st.one_of(
+    st.text(max_size=80),
+    st.text("0123456789.:-+eEdhms TZ/,nainf_", max_size=30),
+    st.floats().map(str),
+    st.integers(-(10**60), 10**60).map(str),
+    st.from_regex(r"(\d{1,30}[dhms]){1,4}", fullmatch=True),
+    st.builds(
+        "{}, {} {} {} {}:{}:{} GMT".format, *[st.sampled_from(["Sun", "Nov", "29", "-1", "99999", "26"])] * 7
+    ),
+)
+
+
+@given(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+def test_any_headers_and_words_are_a_wait_from_zero_to_a_day_or_nothing(after, after_ms, reset, message):
+    headers = {
+        "retry-after": after,
+        "retry-after-ms": after_ms,
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": reset,
+    }
+    for wait in (waits.told(headers, f"try again in {message}", NOW), waits.in_words(message, NOW)):
+        assert wait is None or 0.0 <= wait <= waits.LONGEST_WAIT_S
+
+
+@given(st.floats(0, 80_000), st.sampled_from(["s", " seconds", "ms", " milliseconds", "m", " minutes"]))
+def test_every_wait_in_words_reads_as_in_a_header(number: float, unit: str):
+    short = unit.strip().replace("illisecond", "").replace("seconds", "s").replace("minutes", "m")
+    assert waits.in_words(f"Please retry after {number:.3f}{unit}. Thanks.", NOW) == waits.seconds(
+        f"{number:.3f}{short}", NOW
+    )
 
 
 @given(st.text(max_size=80))

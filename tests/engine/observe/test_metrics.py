@@ -203,6 +203,7 @@ def test_fractions_of_a_micro_dollar_are_not_lost(metrics: MetricsObserver, serv
 def test_labels_are_few_however_many_models_items_and_limits_there_are(
     metrics: MetricsObserver, server: Server
 ) -> None:
+    """P86."""
     for number in range(20_000):
         metrics.on(
             done(
@@ -224,6 +225,7 @@ def test_labels_are_few_however_many_models_items_and_limits_there_are(
     "text", ["größe", "file=/a b:c", "vendor/llama:free", "a|c\nforged:1|c", "x" * 500, ""]
 )
 def test_any_id_makes_a_name_that_statsd_and_airflow_take(text: str, server: Server, clock: Clock) -> None:
+    """P84."""
     metrics = MetricsObserver(server, job=text, task=text, now=clock)
     metrics.on(done(model=text, endpoint=text))
     metrics.on(Pulse(waited_s={text: 1.0}, use={text: 1.0}))
@@ -236,6 +238,8 @@ def test_any_id_makes_a_name_that_statsd_and_airflow_take(text: str, server: Ser
 
 
 def test_a_client_that_fails_hurts_nothing_and_gets_nothing_twice(server: Server, clock: Clock) -> None:
+    """P84."""
+
     class Flaky(Server):
         def incr(self, stat: str, count: int, /) -> None:
             super().incr(stat, count)

@@ -47,12 +47,14 @@ def test_words_with_a_meaning_are_not_taken_by_a_model_of_that_name():
 
 @given(st.lists(st.text(st.characters(exclude_categories=()), max_size=80), unique=True, max_size=20))
 def test_names_are_safe_short_and_never_the_same_for_two_texts(texts):
+    """P84."""
     names = [segment(text) for text in texts]
     assert all(SAFE.fullmatch(name) and len(name) <= LONGEST for name in names)
     assert len(set(names)) == len(texts)
 
 
 def test_the_first_values_keep_their_names_and_all_later_ones_share_one():
+    """P86."""
     values = Values()
     names = [values.name(f"model-{number}") for number in range(10_000)]
     assert names[:MOST_VALUES] == [f"model-{number}" for number in range(MOST_VALUES)]

@@ -174,6 +174,7 @@ def test_what_the_results_answer_stands_in_the_chunk_file(tmp_path: Path):
         "model": "gpt-4o-mini",
         "schema_digest": "none",
         "host": "worker-1",
+        "whole": "",
         "occasion": "dag/run/task/-1",
         "since": 0,
     }

@@ -124,19 +124,21 @@ def test_a_worker_frozen_past_its_successors_start_gets_no_grant_any_more(redis:
     assert again <= found["possible_double_paid"], "and it is counted"
 
 
-def test_an_unreachable_store_pauses_everything_and_loses_nothing(redis: Server, tmp_path: Path):
+def test_an_unreachable_store_pauses_all_workers_and_loses_nothing(redis: Server, tmp_path: Path):
+    """P03."""
     with simulator(settings()) as url:
-        worker = start(0, url, redis.url, tmp_path, items=200)
+        started = [start(n, url, redis.url, tmp_path, items=60) for n in range(4)]
         _until(lambda: len(arrivals(url)) > 30)
         redis.kill()
         time.sleep(1.0)
         away = len(arrivals(url))
         time.sleep(2.0)
+        assert away < 4 * 60, "there was nothing left to send, so this shows nothing"
         assert len(arrivals(url)) == away, "calls left without the shared limits"
         redis.start()
-        found = workers.manifest(worker)
+        found = [workers.manifest(worker) for worker in started]
         seen = arrivals(url)
-    assert found["counts"] == {"ok": 200}
+    assert [f["counts"] for f in found] == [{"ok": 60}] * 4
     assert max_in_window([(a.time, 1) for a in seen], WINDOW_S) <= RPM
     assert doubles(seen) == {}
 

@@ -10,13 +10,44 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from airflow_provider_llmbatch.engine.dispatch.wire import errors
 from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 from airflow_provider_llmbatch.engine.items import Json, Message, Usage
 
-#: How much of a foreign body an error message quotes.
-EXCERPT = 200
 #: Tokens above this are nobody's usage; a field that says so is left out.
 LARGEST_COUNT = 10**12
+
+_REQUEST_IDS = ("x-request-id", "apim-request-id", "x-litellm-call-id")
+_CUT, _FILTERED = "length", "content_filter"
+#: Other services' words for the end of a reply. Words that are not here stand for an ordinary end.
+_ENDS = {
+    "length": _CUT,
+    "max_tokens": _CUT,
+    "max_output_tokens": _CUT,
+    "model_length": _CUT,  # Mistral: the context window is full
+    "content_filter": _FILTERED,
+    "content-filter": _FILTERED,
+    "safety": _FILTERED,  # this and the next: Gemini behind a proxy
+    "prohibited_content": _FILTERED,
+    "blocklist": _FILTERED,
+    "recitation": _FILTERED,
+    "spii": _FILTERED,
+}
+#: Ends of a reply that is not whole, through no fault of the request.
+_BROKEN = frozenset(
+    {
+        "abort",  # vLLM, SGLang
+        "aborted",
+        "cancelled",
+        "error",  # Mistral, OpenRouter
+        "insufficient_system_resource",  # DeepSeek
+        "load",  # this and the next: Ollama
+        "unload",
+    }
+)
+#: Types of the parts of a content that are its text; thoughts and other things have types of their own.
+_TEXT_PARTS = (None, "text", "output_text")
+_THOUGHT_PARTS = ("thinking", "reasoning")
 
 # Made once: json.dumps with options would build a new encoder for every request.
 _escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode
@@ -36,59 +67,27 @@ def decode(status: int, headers: Mapping[str, str], body: bytes) -> Reply | Fail
     :param headers: lower-case names.
     :param body: decompressed; secrets already taken out.
     """
-    request_id = headers.get("x-request-id") or headers.get("apim-request-id")
+    request_id = next(filter(None, (errors.name(headers.get(key)) for key in _REQUEST_IDS)), None)
     data = _parse(body)
-    if status >= 300 or status < 200:
-        return _error(status, data, body, request_id)
+    if not 200 <= status < 300:
+        return errors.failure(status, data, body, request_id)
     if not isinstance(data, dict):
-        return Failure(
-            kind="malformed",
-            status=status,
-            message=f"The body is no JSON object: {_excerpt(body)}",
-            maybe_paid=True,
-            request_id=request_id,
-        )
-    if data.get("error"):
-        return _embedded(data, body, request_id)
-    return _reply(status, data, request_id)
-
-
-def _reply(status: int, data: dict[str, Any], request_id: str | None) -> Reply | Failure:
-    choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        return Failure(
-            kind="malformed",
-            status=status,
-            message=f"No message in the reply; it has the keys {_keys(data)}. Is this chat completions?",
-            maybe_paid=True,
-            request_id=request_id,
-            keys=tuple(_keys(data)),
-        )
-    text, refusal = _text(message.get("content")), _string(message.get("refusal"))
-    finish_reason = _string(choice.get("finish_reason"))
-    if not text and not refusal and finish_reason not in ("length", "max_tokens", "content_filter"):
-        return Failure(
-            kind="malformed",
-            status=status,
-            message=f"The reply has no text (finish_reason {finish_reason!r}).",
-            maybe_paid=True,
-            request_id=request_id,
-        )
-    return Reply(
-        text=text,
-        refusal=refusal,
-        finish_reason=finish_reason,
-        usage=usage(data.get("usage")),
-        model=_string(data.get("model")),
-        request_id=request_id or _string(data.get("id")),
-        reasoning=_string(message.get("reasoning_content")) or _string(message.get("reasoning")),
-    )
+        return _malformed(status, f"The body is no JSON object: {_quoted(body)}", request_id)
+    choice = _first(data.get("choices"))
+    embedded = _embedded(data, choice)
+    if embedded is not None:
+        # Judged by the status inside; without one, as cut short.
+        return errors.failure(errors.status_inside(embedded) or 502, embedded, body, request_id)
+    return _reply(status, data, choice, request_id)
 
 
 def usage(data: Any) -> Usage | None:
-    """Read a usage object; None when it says nothing that can be used."""
+    """
+    Read a usage object; None when it says nothing that can be used.
+
+    What the total has beyond prompt and completion is output that no field names: some services leave the
+    reasoning out of the completion.
+    """
     if not isinstance(data, dict):
         return None
     prompt, completion = _count(data.get("prompt_tokens")), _count(data.get("completion_tokens"))
@@ -99,8 +98,11 @@ def usage(data: Any) -> Usage | None:
         completion = max(0, whole - prompt)
     if prompt is None or completion is None:
         return None
+    completion = max(completion, (whole or 0) - prompt)
     cached = _count(_nested(data, "prompt_tokens_details", "cached_tokens")) or 0
-    reasoning = _count(_nested(data, "completion_tokens_details", "reasoning_tokens")) or 0
+    reasoning = _count(_nested(data, "completion_tokens_details", "reasoning_tokens"))
+    if reasoning is None:
+        reasoning = _count(data.get("reasoning_tokens")) or 0
     return Usage(
         prompt=prompt,
         cached=min(cached, prompt),
@@ -109,54 +111,62 @@ def usage(data: Any) -> Usage | None:
     )
 
 
-def _embedded(data: dict[str, Any], body: bytes, request_id: str | None) -> Failure:
-    """A 2xx whose body is an error: judged by the status inside, else as a broken reply."""
-    error = data["error"]
-    inner = error.get("code", error.get("status")) if isinstance(error, dict) else None
-    status = inner if isinstance(inner, int) and not isinstance(inner, bool) else None
-    if status is None and isinstance(inner, str) and inner.isdecimal() and len(inner) == 3:
-        status = int(inner)
-    if status is None or not 300 <= status <= 599:
-        failure = _error(502, data, body, request_id)
-        return failure
-    return _error(status, data, body, request_id)
-
-
-def _error(status: int, data: Any, body: bytes, request_id: str | None) -> Failure:
-    error = data.get("error", data) if isinstance(data, dict) else None
-    if isinstance(error, str):
-        error = {"message": error}
-    if not isinstance(error, dict):
-        return Failure(
-            kind="malformed" if status >= 400 else "http",
-            status=status,
-            message=_excerpt(body),
-            maybe_paid=status >= 500,
-            request_id=request_id,
-        )
-    inner = error.get("innererror")
-    code = _name(error.get("code"))
-    if code is None and isinstance(inner, dict):
-        code = _name(inner.get("code"))
-    return Failure(
-        kind="http",
-        status=status,
-        code=code,
-        type=_name(error.get("type")),
-        param=_name(error.get("param")),
-        message=_message(error, inner, body),
-        maybe_paid=status >= 500,
-        request_id=request_id,
+def _reply(
+    status: int, data: dict[str, Any], choice: dict[str, Any] | None, request_id: str | None
+) -> Reply | Failure:
+    message = choice.get("message") if choice else None
+    if choice is None or not isinstance(message, dict):
+        keys = errors.keys(data)
+        told = f"No message in the reply; it has the keys {keys}. Is this chat completions?"
+        return _malformed(status, told, request_id, tuple(keys))
+    said = errors.name(choice.get("finish_reason"))
+    end = _ENDS.get(said.lower(), said) if said else None
+    text, refusal = _text(message.get("content")), _string(message.get("refusal"))
+    if said and said.lower() in _BROKEN:
+        return _malformed(status, f"The service broke the reply off (finish_reason {said!r}).", request_id)
+    if said == "refusal":
+        refusal = refusal or text or said
+    if not text and not refusal and end not in (_CUT, _FILTERED):
+        what = "calls tools and has no text" if message.get("tool_calls") else "has no text"
+        return _malformed(status, f"The reply {what} (finish_reason {said!r}).", request_id)
+    return Reply(
+        text=text,
+        refusal=refusal,
+        finish_reason=end,
+        usage=usage(data.get("usage")),
+        model=errors.name(data.get("model")),
+        request_id=request_id or errors.name(data.get("id")),
+        reasoning=_reasoning(message),
     )
 
 
-def _message(error: dict[str, Any], inner: Any, body: bytes) -> str:
-    message = _string(error.get("message")) or _string(error.get("detail")) or _excerpt(body)
-    filters = inner.get("content_filter_result") if isinstance(inner, dict) else None
-    if isinstance(filters, dict):
-        hit = [str(k) for k, v in filters.items() if isinstance(v, dict) and v.get("filtered") is True]
-        message = f"{message} (filtered: {', '.join(hit)})" if hit else message
-    return message[: 2 * EXCERPT]
+def _malformed(status: int, message: str, request_id: str | None, keys: tuple[str, ...] = ()) -> Failure:
+    return Failure(
+        kind="malformed", status=status, message=message, maybe_paid=True, request_id=request_id, keys=keys
+    )
+
+
+def _embedded(data: dict[str, Any], choice: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what holds the error of a 2xx that is none."""
+    error = data.get("error")
+    if error:
+        return error if isinstance(error, dict) else {"message": error}
+    if data.get("object") == "error":
+        return data
+    error = choice.get("error") if choice else None
+    return error if isinstance(error, dict) and error else None
+
+
+def _quoted(body: bytes) -> str:
+    """Quote a page; what was to be a reply holds the model's words, and is not for logs."""
+    if body.lstrip()[:1] in (b"{", b"[", b'"') or body.startswith(b"data:"):
+        return f"{len(body)} bytes that break off or have another form, beginning {body.lstrip()[:1]!r}"
+    return errors.excerpt(body)
+
+
+def _first(choices: Any) -> dict[str, Any] | None:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else None
 
 
 def _parse(body: bytes) -> Any:
@@ -168,19 +178,24 @@ def _parse(body: bytes) -> Any:
 
 def _text(content: Any) -> str | None:
     if isinstance(content, list):
-        parts = [_string(part.get("text")) for part in content if isinstance(part, dict)]
-        return "".join(part for part in parts if part) or None
+        parts = (part for part in content if isinstance(part, dict) and part.get("type") in _TEXT_PARTS)
+        return "".join(filter(None, (_string(part.get("text")) for part in parts))) or None
     return _string(content)
+
+
+def _reasoning(message: dict[str, Any]) -> str | None:
+    """Return the thought: in a field (vLLM, SGLang, llama.cpp, Ollama), or in parts (Mistral)."""
+    field = _string(message.get("reasoning_content")) or _string(message.get("reasoning"))
+    content = message.get("content")
+    if field or not isinstance(content, list):
+        return field
+    parts = [part for part in content if isinstance(part, dict) and part.get("type") in _THOUGHT_PARTS]
+    thoughts = (_text(part.get("thinking")) or _string(part.get("text")) for part in parts)
+    return "".join(filter(None, thoughts)) or None
 
 
 def _string(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _name(value: Any) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)[:EXCERPT]
-    return value[:EXCERPT] if isinstance(value, str) else None
 
 
 def _count(value: Any) -> int | None:
@@ -192,12 +207,3 @@ def _count(value: Any) -> int | None:
 def _nested(data: dict[str, Any], outer: str, inner: str) -> Any:
     details = data.get(outer)
     return details.get(inner) if isinstance(details, dict) else None
-
-
-def _keys(data: dict[str, Any]) -> list[str]:
-    return [str(key)[:40] for key in list(data)[:12]]
-
-
-def _excerpt(body: bytes) -> str:
-    text = " ".join(body[: 4 * EXCERPT].decode("utf-8", "replace").split())
-    return repr(text[:EXCERPT]) if text else "an empty body"

@@ -38,4 +38,9 @@ CREATE TABLE IF NOT EXISTS latencies (
     endpoint TEXT NOT NULL, slot INTEGER NOT NULL, bucket INTEGER NOT NULL, calls INTEGER NOT NULL,
     ends REAL NOT NULL, PRIMARY KEY (endpoint, slot, bucket)
 ) WITHOUT ROWID;
+-- Runs that shall stop, and which of their tasks know.
+CREATE TABLE IF NOT EXISTS stops (run TEXT PRIMARY KEY, by TEXT NOT NULL, why TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS heeded (
+    run TEXT NOT NULL, owner TEXT NOT NULL, occasion TEXT NOT NULL, PRIMARY KEY (run, owner)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS host (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);

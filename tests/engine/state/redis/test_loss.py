@@ -109,6 +109,7 @@ async def test_a_server_restarted_with_its_data_is_debited_two_seconds(tmp_path:
 
 
 async def test_while_the_server_is_away_every_call_says_so_and_grants_nothing(tmp_path: Path, scope_of):
+    """P03."""
     with running(tmp_path) as server:
         state = RedisState(connect(server.url))
         await state.take(scope_of(), [Need(tokens=1)])

@@ -1,0 +1,158 @@
+"""Everything a run needs, opened and checked before its first record: source, device, model, place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from airflow_provider_llmbatch.engine.clocks import Clocks
+from airflow_provider_llmbatch.engine.fusion import store as names
+from airflow_provider_llmbatch.engine.fusion.cache import Cache
+from airflow_provider_llmbatch.engine.fusion.encoders.registry import text_model
+from airflow_provider_llmbatch.engine.fusion.examine import Examiner, Rules
+from airflow_provider_llmbatch.engine.fusion.graph import prepare
+from airflow_provider_llmbatch.engine.fusion.hardware import Plan, plan, probe
+from airflow_provider_llmbatch.engine.fusion.model import digest, fresh, load_model
+from airflow_provider_llmbatch.engine.fusion.pipeline import Pipeline
+from airflow_provider_llmbatch.engine.fusion.records import Record, read_records, stamp
+from airflow_provider_llmbatch.engine.fusion.spec import Spec
+from airflow_provider_llmbatch.engine.fusion.store import Store
+from airflow_provider_llmbatch.engine.identity import fingerprint
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError
+
+#: Rises when the same inputs would give other results.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A run that can begin."""
+
+    spec: Spec
+    plan: Plan
+    pipeline: Pipeline
+    store: Store
+    #: SHA-256 of all that results depend on
+    fingerprint: str
+    model_digest: str
+    total: int
+    facts: Mapping[str, Any]
+    clocks: Clocks
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records, from the first."""
+        return read_records(self.spec.source, self.spec.schema, self.facts)
+
+
+def open_run(spec: Spec, emit: Callable[[Mapping[str, Any]], None], clocks: Clocks) -> Opened:
+    """
+    Open a run.
+
+    :raises ConfigurationError: for a device, model or library that is not there.
+    :raises InputError: when the source cannot be read or is empty.
+    :raises StoreError: when there is no place for results.
+    """
+    drawn = draw_plan(spec)
+    pipeline, model_digest = open_pipeline(spec, drawn, clocks)
+    facts = read_facts_file(Path(spec.facts)) if spec.facts else {}
+    total, inputs = _survey(spec, facts)
+    if not total:
+        raise InputError("The source has no records.")
+    key = fingerprint("fusion", VERSION, inputs, model_digest, _readers(spec), _deciding(spec, drawn))
+    store = Store(f"{spec.result_path.rstrip('/')}/run={key[:16]}")
+    store.put(names.PLAN, json.dumps({"fingerprint": key, **drawn.to_json()}, indent=1).encode())
+    emit({"event": "opened", "total": total, "fingerprint": key[:16], "plan": drawn.reason})
+    return Opened(
+        spec=spec,
+        plan=drawn,
+        pipeline=pipeline,
+        store=store,
+        fingerprint=key,
+        model_digest=model_digest,
+        total=total,
+        facts=facts,
+        clocks=clocks,
+    )
+
+
+def draw_plan(spec: Spec) -> Plan:
+    """
+    Return how the spec's device is used.
+
+    :raises ConfigurationError: when it is not there.
+    """
+    try:
+        facts = probe(spec.device)
+    except RuntimeError as error:
+        raise ConfigurationError(f"{error}; set device to auto or cpu.") from error
+    drawn = plan(facts, batch=spec.batch_size, decoders=spec.decode_workers)
+    torch.set_num_threads(drawn.threads)
+    return replace(drawn, dtypes={**drawn.dtypes, **spec.dtypes})
+
+
+def open_pipeline(spec: Spec, drawn: Plan, clocks: Clocks) -> tuple[Pipeline, str]:
+    """Return what runs records through the model, and the digest of the model."""
+    torch.use_deterministic_algorithms(drawn.device == "cpu")
+    if spec.model is None:
+        graph = fresh(spec.schema, seed=spec.seed)
+    else:
+        graph = load_model(Path(spec.model), spec.schema)
+    model_digest = digest(graph)
+    rules = Rules(require=spec.require, min_modalities=spec.min_modalities, deid=spec.deid, seed=spec.seed)
+    cache = Cache(Path(spec.cache_path) if spec.cache_path else None)
+    examiner = Examiner(spec.schema, rules, cache, text_model(spec.schema))
+    pipeline = Pipeline(
+        graph=prepare(graph, drawn), plan=drawn, examiner=examiner, rules=rules, now=clocks.now
+    )
+    return pipeline, model_digest
+
+
+def read_facts_file(path: Path) -> dict[str, Any]:
+    """
+    Return facts by record id.
+
+    :raises InputError: when a line is none.
+    """
+    try:
+        with open(path, "rb") as file:
+            rows = [json.loads(line) for line in file if line.strip()]
+        return {str(row["id"]): row["facts"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError("The file of facts cannot be read: each line is {'id': …, 'facts': {…}}.") from error
+
+
+def _survey(spec: Spec, facts: Mapping[str, Any]) -> tuple[int, str]:
+    """Return how many records there are, and a digest of them and of the sizes and times of their files."""
+    found, total = hashlib.sha256(), 0
+    for record in read_records(spec.source, spec.schema, facts):
+        found.update(stamp(record))
+        total += 1
+    return total, found.hexdigest()
+
+
+def _readers(spec: Spec) -> dict[str, int]:
+    versions = {}
+    for kind in sorted({each.kind for each in spec.schema}):
+        if kind == "ct":
+            from airflow_provider_llmbatch.engine.fusion.readers import dicom_load as reader
+        elif kind == "wsi":
+            from airflow_provider_llmbatch.engine.fusion.readers import wsi as reader  # type: ignore[no-redef]
+        elif kind == "note":
+            from airflow_provider_llmbatch.engine.fusion.readers import notes as reader  # type: ignore[no-redef]
+        else:
+            from airflow_provider_llmbatch.engine.fusion.readers import facts as reader  # type: ignore[no-redef]
+        versions[kind] = reader.VERSION
+    return versions
+
+
+def _deciding(spec: Spec, drawn: Plan) -> dict[str, Any]:
+    """Return what else results depend on."""
+    kept = ("mode", "require", "min_modalities", "deid", "chunk_records", "seed")
+    used = {"device": drawn.device, "dtypes": dict(drawn.dtypes), "batch": drawn.batch}
+    return {**{name: getattr(spec, name) for name in kept}, **used, "schema": spec.schema.to_json()}
