@@ -140,7 +140,6 @@ class TestTrial:
         await store.pass_time(0.35)
         assert len((await ask(store, of)).grants) == 5
 
-
     async def test_a_trial_that_fails_for_another_reason_lets_everybody_through(self, store: Store):
         of = through(key(trial_s=30.0))
         assert len((await ask(store, of)).grants) == 1

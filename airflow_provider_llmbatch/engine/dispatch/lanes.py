@@ -180,10 +180,12 @@ class Lanes:
         return next((name for name in (route, *self._instead(route)) if self.is_open(name)), None)
 
     def outage_s(self) -> float:
-        """Return for how many seconds nothing could be sent, since every lane in use is parked."""
-        if any(self.way_out(lane.route) for lane in self.used):
-            return 0.0
-        return max(0.0, self._wall() - min(lane.closed.since for lane in self.used if lane.closed))
+        """Return for how many seconds nothing could be sent, since every lane that items may go is parked."""
+        routes = {name for lane in self.used for name in (lane.route, *self._instead(lane.route))}
+        closed = [lane.closed for name in routes for lane in self._lanes[name]]
+        since = [one.since for one in closed if one is not None]
+        # One that is about to be tried is parked all the same, until it answers.
+        return 0.0 if len(since) < len(closed) else max(0.0, self._wall() - max(since))
 
     def heed(self, lane: Lane, closed: Closed) -> bool:
         """Take note that a lane is parked; return whether its calls have somewhere to go."""
