@@ -140,6 +140,20 @@ class TestTrial:
         await store.pass_time(0.35)
         assert len((await ask(store, of)).grants) == 5
 
+    async def test_a_grant_that_was_not_used_is_no_trial(self, store: Store):
+        of = through(key(trial_s=30.0))
+        first = (await ask(store, of)).grants[0]
+        unused = Seen(gate="credential/k", unused_at=first.at)
+        again = await ask(store, of, unused, settled=[Settlement(grant=first, sent=False)])
+        assert len(again.grants) == 1
+
+    async def test_nor_does_it_count_as_the_try_of_what_is_parked(self, store: Store):
+        of = through(endpoint())
+        await park_by_failures(store, of)
+        await store.pass_time(PROBE_S * 1.1)
+        probe = (await ask(store, of)).grants[0]
+        assert len((await ask(store, of, Seen(gate="endpoint/a/m", unused_at=probe.at))).grants) == 1
+
     async def test_a_trial_that_fails_for_another_reason_lets_everybody_through(self, store: Store):
         of = through(key(trial_s=30.0))
         assert len((await ask(store, of)).grants) == 1

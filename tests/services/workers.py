@@ -12,6 +12,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def start(**wanted: Any) -> subprocess.Popen[str]:
 
     :param wanted: ``state`` (a URL), ``url`` of the service, ``results``, ``name``, ``items``, ``extra`` of
         the connection, and optionally ``sizes`` (words by item, in turn), ``key``, ``budget_usd``,
-        ``max_tokens``, ``hold`` (do nothing until :func:`release`).
+        ``max_tokens``, ``policy``, ``fallback`` (URL of a second service), ``hold`` (do nothing until
+        :func:`release`).
     """
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.services.workers"],
@@ -68,8 +70,10 @@ def manifest(worker: subprocess.Popen[str], timeout: float = 120.0) -> dict[str,
 
 async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
     from airflow_provider_llmbatch.engine.connection import parse
+    from airflow_provider_llmbatch.engine.dispatch.policy import Policy
+    from airflow_provider_llmbatch.engine.dispatch.route import read_routes
     from airflow_provider_llmbatch.engine.items import RunRef
-    from airflow_provider_llmbatch.engine.job import Job, tools
+    from airflow_provider_llmbatch.engine.job import Asked, Job, tools
     from airflow_provider_llmbatch.engine.observe.log import LogObserver
     from airflow_provider_llmbatch.engine.prompt import inline_prompt
     from airflow_provider_llmbatch.engine.run import run, whole
@@ -95,7 +99,15 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
         run=RunRef(dag="d", run=wanted.get("run", "r"), task=wanted["name"]),
         params={"max_tokens": wanted.get("max_tokens", 60)},
         budget_usd=wanted.get("budget_usd"),
+        policy=Policy(**wanted.get("policy", {})),
     )
+    if "fallback" in wanted:
+        other = parse("other", host=wanted["fallback"], password="sk-test", extra=wanted["extra"])
+        asked = {
+            "one": Asked(connection=job.connection, model=job.model),
+            "two": Asked(connection=other, model=job.model),
+        }
+        job = replace(job, routes=read_routes(list(asked), ()), asked=asked)
     url = wanted["state"]
     state = (
         SqliteState(url.removeprefix("sqlite://")) if url.startswith("sqlite") else RedisState(connect(url))

@@ -155,7 +155,10 @@ class Attempts:
         try:
             came = await self._caller.post(self.endpoint.target, body, on_write)
         except BaseException:
-            self._limiter.settle(Settlement(grant=granted.grant, sent=left_at is not None))
+            if left_at is None:
+                self._limiter.give_back(granted)
+            else:
+                self._limiter.settle(Settlement(grant=granted.grant))
             raise
         finally:
             self.open.pop(course.request.index, None)

@@ -72,9 +72,12 @@ class Course:
     dropped: set[str] = field(default_factory=set)
     #: endpoints that it has been to, and the calls made at this one
     visited: set[str] = field(default_factory=set)
+    #: the endpoint that the rules chose for it
+    home: str = field(init=False)
     calls_here: int = 0
 
     def __post_init__(self) -> None:
+        self.home = self.lane.route
         self._begin()
 
     def move(self, lane: Lane, request: Request) -> None:

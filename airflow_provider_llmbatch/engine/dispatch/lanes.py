@@ -136,6 +136,8 @@ class Lanes:
         self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._renewals: set[asyncio.Task[None]] = set()
         self._used: set[Lane] = set()
+        #: parked gates that were told of
+        self._told: set[str] = set()
 
     def __iter__(self) -> Iterator[Lane]:
         """Yield every lane."""
@@ -158,7 +160,9 @@ class Lanes:
         :param under_way: items that are not done, without those that wait for their next try.
         """
         used = self.used
-        queued = 0 if len(used) == 1 else sum(max(0, lane.slots.wanted - lane.slots.size) for lane in used)
+        queued = 0
+        if len({lane.route for lane in used}) > 1:
+            queued = sum(max(0, lane.slots.wanted - lane.slots.size) for lane in used)
         return queued < QUEUED_AT_MOST and under_way - queued < sum(lane.slots.size for lane in used)
 
     def take(self, route: str) -> Lane:
@@ -190,21 +194,28 @@ class Lanes:
     def heed(self, lane: Lane, closed: Closed) -> bool:
         """Take note that a lane is parked; return whether its calls have somewhere to go."""
         left_s = None if closed.until is None else max(0.0, closed.until - self._wall())
-        is_news = lane.closed is None or (lane.closed.gate, lane.closed.since) != (closed.gate, closed.since)
+        is_news = lane.closed is None or lane.closed.gate != closed.gate
         lane.closed = closed
         lane.closed_until = self._now() + (lane.endpoint.probe_s if left_s is None else left_s)
-        if is_news:
-            self._observe.on(_parked(closed, left_s))
-            if lane.is_refused:
-                # Somebody else has met the refusal; the connection may hold another key by now.
-                task = asyncio.create_task(self._renew_or_stop(lane))
-                self._renewals.add(task)
-                task.add_done_callback(self._renewals.discard)
+        self._tell(closed, left_s)
+        if is_news and lane.is_refused:
+            # Somebody else has met the refusal; the connection may hold another key by now.
+            task = asyncio.create_task(self._renew_or_stop(lane))
+            self._renewals.add(task)
+            task.add_done_callback(self._renewals.discard)
         return self.way_out(lane.route) is not None
 
-    def reopened(self, lane: Lane) -> None:
-        """Take note that a lane that was parked answers again."""
-        if lane.closed is not None:
+    def answered(self, lane: Lane, granted_at: float) -> None:
+        """
+        Take note of an answer; it opens a lane that was parked before the call's grant.
+
+        :param granted_at: state time of the grant.
+        """
+        lane.answered(granted_at)
+        if lane.closed is not None and granted_at < lane.closed.since:
+            return
+        if lane.closed is not None and lane.closed.gate in self._told:
+            self._told.discard(lane.closed.gate)
             what, name = people(lane.closed.gate)
             self._observe.on(events.Reopened(what=what, name=name))
         lane.closed, lane.closed_until = None, 0.0
@@ -221,11 +232,10 @@ class Lanes:
         async with self._renewing[lane.route]:
             if lane.is_refused and not lane.is_open(self._now()):
                 return
-            await self._health.park(lane.credential, seen)
-            for_s, at = lane.credential.probe_s, self._wall()
-            lane.closed = Closed(gate=lane.credential.name, since=at, until=at + for_s, reason=seen)
+            for_s = lane.credential.probe_s
+            lane.closed = await self._health.park(lane.credential, seen)
             lane.closed_until = self._now() + for_s
-            self._observe.on(_parked(lane.closed, for_s, why))
+            self._tell(lane.closed, for_s, why)
             await self._renew(lane.route)
         self._stop_when_none_is_left(lane, why)
 
@@ -234,6 +244,13 @@ class Lanes:
         for task in self._renewals:
             task.cancel()
         await asyncio.gather(*self._renewals, return_exceptions=True)
+
+    def _tell(self, closed: Closed, for_s: float | None, why: str = "") -> None:
+        """Tell once of each gate, however many lanes it closes."""
+        if closed.gate not in self._told:
+            self._told.add(closed.gate)
+            what, name = people(closed.gate)
+            self._observe.on(events.Parked(what=what, name=name, reason=why or closed.reason, for_s=for_s))
 
     async def _renew_or_stop(self, lane: Lane) -> None:
         async with self._renewing[lane.route]:
@@ -259,8 +276,3 @@ def people(gate: str) -> tuple[Literal["credential", "endpoint"], str]:
     if what == "credential":
         return "credential", rest.rpartition("/")[0]
     return "endpoint", rest
-
-
-def _parked(closed: Closed, for_s: float | None, why: str = "") -> events.Parked:
-    what, name = people(closed.gate)
-    return events.Parked(what=what, name=name, reason=why or closed.reason, for_s=for_s)

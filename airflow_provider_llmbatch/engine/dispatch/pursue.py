@@ -105,26 +105,9 @@ class Pursuer:
 
     async def _try(self, course: Course) -> Ended | None:
         """Make one call and obey the advice about it; return what ends the item, if anything does."""
-        if not course.lane.is_open(self._clocks.now()):
-            self._router.elsewhere(course)
-        lane = course.lane
-        until = course.ready_at + course.calling_s + self._policy.max_wait_s
-        try:
-            async with lane.slots.one():
-                if self._why is not None:
-                    return self._unsent(course)
-                lane.pace.sent(course.tokens)
-                tried = await lane.attempts.once(course, until=until)
-                lane.pace.over(course.call_s)
-        except GateClosedError:
-            return None if self._router.elsewhere(course) else await self._hold(course)
-        except LimitRefusedError as refused:
-            return self._refused(course, refused.meter)
-        except WaitedTooLongError as waited:
-            return self._waited_too_long(course, waited.waits_for)
-        except LLMBatchError as error:
-            self._stop(error)
-            return self._unsent(course)
+        tried = await self._call(course)
+        if not isinstance(tried, Tried):
+            return tried
         policy = self._policy
         history = course.history(
             self._clocks.now(), policy.max_attempts, policy.max_wait_s, self._clocks.luck()
@@ -134,6 +117,32 @@ class Pursuer:
         if advice is None and isinstance(tried.seen, Reply):
             return self._checked(course, tried, tried.seen)
         return await self._obey(course, tried, advice, history)
+
+    async def _call(self, course: Course) -> Tried | Ended | None:
+        """Make one call; return what ends the item instead, or None when it has to look for another way."""
+        if not course.lane.is_open(self._clocks.now()):
+            self._router.elsewhere(course)
+        lane = course.lane
+        until = course.ready_at + course.calling_s + self._policy.max_wait_s
+        try:
+            async with lane.slots.one():
+                if self._why is not None:
+                    return self._unsent(course)
+                if self._router.reconsider(course):
+                    return None
+                lane.pace.sent(course.tokens)
+                tried = await lane.attempts.once(course, until=until)
+                lane.pace.over(course.call_s)
+                return tried
+        except GateClosedError:
+            return None if self._router.elsewhere(course) else await self._hold(course)
+        except LimitRefusedError as refused:
+            return self._refused(course, refused.meter)
+        except WaitedTooLongError as waited:
+            return self._waited_too_long(course, waited.waits_for)
+        except LLMBatchError as error:
+            self._stop(error)
+            return self._unsent(course)
 
     def _take_note(self, course: Course, tried: Tried, advice: Advice | None) -> None:
         """Tell the lane what the call says about it."""
@@ -145,8 +154,7 @@ class Pursuer:
             case Final(outcome=Outcome.EXHAUSTED) | Retry(shared=False) | OtherCredential() | Stop():
                 pass
             case _:
-                self._lanes.reopened(lane)
-                lane.answered(tried.granted_at)
+                self._lanes.answered(lane, tried.granted_at)
 
     async def _hold(self, course: Course) -> Ended | None:
         """Let an item wait that has nowhere to go at the moment."""

@@ -79,6 +79,19 @@ class Router:
                 return True
         return False
 
+    def reconsider(self, course: Course) -> bool:
+        """Send an item that was never sent where it would go now; return whether that is somewhere else."""
+        if course.calls:
+            return False
+        name = self._lanes.way_out(course.home) or course.lane.route
+        lane = self._lanes.take(name)
+        if lane is course.lane:
+            return False
+        if name != course.lane.route:
+            return self._move(course, name)
+        course.lane = lane
+        return True
+
     def elsewhere(self, course: Course) -> bool:
         """Send an item around what is parked; return False when there is no other way."""
         name = self._lanes.way_out(course.lane.route)

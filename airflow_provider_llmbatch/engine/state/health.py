@@ -37,12 +37,12 @@ class Record:
     first: float | None = None
     failed: tuple[str, ...] = ()
 
-    def park(self, gate: Gate, reason: str, now: float) -> None:
+    def park(self, gate: Gate, reason: str, now: float) -> Closed:
         """Close it."""
-        if self.since is None:
-            self.since = now
+        since = self.since = now if self.since is None else self.since
         self.until, self.sticky, self.reason = now + gate.probe_s, gate.sticky, reason
         self.first, self.failed = None, ()
+        return Closed(gate=gate.name, since=since, until=None if self.sticky else self.until, reason=reason)
 
     def open(self) -> None:
         """Forget all that speaks against it."""
@@ -55,6 +55,10 @@ class Record:
             self.good = now
             if self.since is None or (seen.answered_at >= self.since and not self.sticky):
                 self.open()
+        if seen.unused_at is not None and seen.unused_at >= (self.since or NEVER) and not self.sticky:
+            # Nobody has tried it after all.
+            self.until = None if self.until is None else min(self.until, now)
+            self.trial = NEVER if self.trial > now else self.trial
         if seen.failed:
             # The call that had it alone is over, and says nothing about it.
             self.trial = min(self.trial, now)

@@ -92,9 +92,9 @@ class PatientState:
         """See :meth:`.protocols.Fences.next`."""
         return await self._patiently(lambda: self._state.next(owner, at_least))
 
-    async def park(self, gate: Gate, reason: str) -> None:
+    async def park(self, gate: Gate, reason: str) -> Closed:
         """See :meth:`.protocols.Health.park`."""
-        await self._patiently(lambda: self._state.park(gate, reason))
+        return await self._patiently(lambda: self._state.park(gate, reason))
 
     async def unpark(self, gate: str) -> None:
         """See :meth:`.protocols.Health.unpark`."""

@@ -103,6 +103,8 @@ class Seen:
     answered_at: float | None = None
     #: items that met a failure there since the last answer
     failed: tuple[str, ...] = ()
+    #: state time of the latest grant among those that were never used
+    unused_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +291,7 @@ class Fences(Protocol):
 class Health(Protocol):
     """Which credentials and endpoints are parked; takes look at it."""
 
-    async def park(self, gate: Gate, reason: str) -> None:
+    async def park(self, gate: Gate, reason: str) -> Closed:
         """Let nobody through a gate from now on, but one call each ``probe_s`` seconds to try it."""
 
     async def unpark(self, gate: str) -> None:

@@ -178,9 +178,9 @@ class Limiter:
 
         :param granted_at: state time of its grant.
         """
-        before = self._seen.get(gate)
-        latest = max(granted_at, (before.answered_at if before else None) or granted_at)
-        self._seen[gate] = Seen(gate=gate, answered_at=latest)
+        before = self._seen.get(gate, Seen(gate=gate))
+        latest = max(granted_at, before.answered_at or granted_at)
+        self._seen[gate] = replace(before, answered_at=latest, failed=())
         if self.closed is not None:
             self._ring_within(0.0)
 
@@ -189,6 +189,13 @@ class Limiter:
         before = self._seen.get(gate, Seen(gate=gate))
         self._seen[gate] = replace(before, failed=(*before.failed, item))
         self._ring_within(0.0)
+
+    def give_back(self, granted: Granted) -> None:
+        """Say that a grant was not used: nothing has left."""
+        self.settle(Settlement(grant=granted.grant, sent=False))
+        for gate in self._scope.gates:
+            before = self._seen.get(gate.name, Seen(gate=gate.name))
+            self._seen[gate.name] = replace(before, unused_at=granted.grant.at)
 
     def late(self, granted: Granted) -> None:
         """Have a grant counted again, from now on, whose request left after its slack."""
@@ -215,7 +222,7 @@ class Limiter:
     def _forget(self, waiter: _Waiter) -> None:
         if waiter.granted.done() and not waiter.granted.cancelled() and waiter.granted.exception() is None:
             # Granted and cancelled in the same turn of the loop: nothing was sent.
-            self.settle(Settlement(grant=waiter.granted.result().grant, sent=False))
+            self.give_back(waiter.granted.result())
         else:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(waiter)
@@ -314,7 +321,7 @@ class Limiter:
         self.granted_requests += 1
         self.granted_tokens += granted.grant.need.tokens
         if waiter.granted.done():
-            self.settle(Settlement(grant=granted.grant, sent=False))
+            self.give_back(granted)
         else:
             waiter.granted.set_result(granted)
 

@@ -30,9 +30,11 @@ class RedisHealth:
         """Send one command of Redis."""
         raise NotImplementedError
 
-    async def park(self, gate: Gate, reason: str) -> None:
+    async def park(self, gate: Gate, reason: str) -> Closed:
         """See :meth:`..protocols.Health.park`."""
-        await self._change(gate.name, json.dumps(_gate(gate)), reason)
+        since, until = await self._change(gate.name, json.dumps(_gate(gate)), reason)
+        at = None if gate.sticky else int(until) / _MICRO
+        return Closed(gate=gate.name, since=int(since) / _MICRO, until=at, reason=reason)
 
     async def unpark(self, gate: str) -> None:
         """See :meth:`..protocols.Health.unpark`."""
@@ -75,9 +77,10 @@ class RedisHealth:
         seconds, micro = await self.command("TIME")
         return int((int(seconds) + int(micro) / _MICRO) * SLOTS_PER_SPAN // span_s)
 
-    async def _change(self, name: str, gate: str, reason: str) -> None:
+    async def _change(self, name: str, gate: str, reason: str) -> list[str]:
         names = Keys(self._domain)
-        await self.script("park", [names.gate(name), names.gates], [gate, reason])
+        answer: list[str] = await self.script("park", [names.gate(name), names.gates], [gate, reason])
+        return answer
 
 
 def asked(scope: Scope, seen: Sequence[Seen]) -> list[dict[str, Any]]:
@@ -109,5 +112,5 @@ def _gate(gate: Gate) -> dict[str, Any]:
 def _seen(seen: Seen | None) -> dict[str, Any]:
     if seen is None:
         return {}
-    at = -1 if seen.answered_at is None else round(seen.answered_at * _MICRO)
-    return {"seen": [at, list(seen.failed)]}
+    answered, unused = (-1 if at is None else round(at * _MICRO) for at in (seen.answered_at, seen.unused_at))
+    return {"seen": [answered, list(seen.failed), unused]}

@@ -25,15 +25,16 @@ class SqliteHealth:
         """Run ``change(connection, now)`` in a transaction of its own."""
         raise NotImplementedError
 
-    async def park(self, gate: Gate, reason: str) -> None:
+    async def park(self, gate: Gate, reason: str) -> Closed:
         """See :meth:`..protocols.Health.park`."""
 
-        def change(connection: sqlite3.Connection, now: float) -> None:
+        def change(connection: sqlite3.Connection, now: float) -> Closed:
             record = _load(connection, gate.name)
-            record.park(gate, reason, now)
+            closed = record.park(gate, reason, now)
             _save(connection, gate.name, record)
+            return closed
 
-        await self.step(change)
+        return await self.step(change)
 
     async def unpark(self, gate: str) -> None:
         """See :meth:`..protocols.Health.unpark`."""

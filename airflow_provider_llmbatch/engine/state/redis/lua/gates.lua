@@ -3,7 +3,7 @@
 -- A gate is a hash: since, until and why (parked), sticky, good (latest answer), trial (until when one call
 -- has it alone), first and failed (failures in a row; the items' names, each with a space behind it). A gate
 -- in a request is {name, failures, over, probe, trial, sticky}; what was seen is {granted (-1: no answer),
--- [items]}. Times are microseconds. The last key of each script is the set of the gates ever parked.
+-- [items], unused (-1: none)}. Times are microseconds. The last key of each script is the set of the gates ever parked.
 
 local GOOD_FOR, ASK_AGAIN, PERSON, KEPT = 300000000, 50000, 3600000000, 86400000
 
@@ -56,6 +56,17 @@ local function hear_gate(key, record, gate, seen, now)
     end
     record.good = now
     if not record.since or (seen[1] >= record.since and not record.sticky) then open_gate(key, record) end
+  end
+  if seen[3] >= 0 and seen[3] >= (record.since or 0) and not record.sticky then
+    -- Nobody has tried it after all.
+    if record.until_us and record.until_us > now then
+      record.until_us = now
+      redis.call('HSET', key, 'until', as_text(now))
+    end
+    if record.trial > now then
+      record.trial = -GOOD_FOR
+      redis.call('HDEL', key, 'trial')
+    end
   end
   if #seen[2] > 0 and record.trial > now then
     -- The call that had it alone is over, and says nothing about it.
