@@ -6,6 +6,7 @@ _BY_CODE = {
     "insufficient_quota": "The account has no credit left: top it up, or use another credential.",
     "budget_exceeded": "The key's budget at the proxy is spent: raise it there, or use another credential.",
     "expired_key": "The key has expired: put a new one into the connection's password.",
+    "no_db_connection": "The proxy does not know the key: check the connection's password.",
     "EMFILE": "The process has no files left: raise its limit (ulimit -n), or lower max_in_flight.",
     "model_not_found": "The model or deployment is unknown here: check its name and the base URL.",
     "DeploymentNotFound": "The deployment is unknown here: check its name and the API version.",
@@ -36,7 +37,7 @@ _BY_STATUS = {
 _BY_KIND = {
     "timeout": "No answer in time: raise the timeout, or ask for less output.",
     "connect": "The service cannot be reached: check host, proxy and certificates.",
-    "reset": "The connection broke during a call; it is tried again: if it lasts, look at proxies in between.",
+    "reset": "The connection broke during a call; tried again. If it lasts: look at proxies in between.",
     "malformed": "The answer is not in the expected form: is the base URL that of an OpenAI-compatible API?",
     "too_large": "The answer is larger than the ceiling: cap the output tokens.",
     "truncated": "The reply did not fit the output cap: raise max_tokens, or ask for less.",
