@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_llmbatch.operators.dispatch import LLMBatchDispatchOperator
 from airflow_provider_llmbatch.operators.report import LLMBatchReportOperator
+from airflow_provider_llmbatch.operators.retry import LLMBatchRetryPolicy
 from airflow_provider_llmbatch.operators.split import LLMBatchSplitOperator
 
 PROMPT = "conversation_insights@1"
@@ -67,7 +68,11 @@ with DAG(
     render_template_as_native_obj=True,
     tags=["llmbatch"],
     doc_md=__doc__,
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(seconds=30),
+        "retry_policy": LLMBatchRetryPolicy(),
+    },
     params={
         "source": Param(
             "data/conversations.jsonl", type="string", title="Source", description="Path or URL."
