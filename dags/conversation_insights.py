@@ -81,6 +81,7 @@ with DAG(
         "budget_usd": Param(5.0, type="number", exclusiveMinimum=0, title="Budget in US dollars"),
         "plan_only": Param(False, type="boolean", title="Only draw the plan, send nothing"),
         "sample": Param(None, type=["null", "integer"], minimum=1, title="Only the first N items"),
+        "max_chunks": Param(4, type="integer", minimum=1, title="Most chunks, and so tasks at a time"),
         "max_failed": Param(
             0.1, type="number", minimum=0, maximum=1, title="Share that may fail", description="From 0 to 1."
         ),
@@ -94,7 +95,7 @@ with DAG(
         sample="{{ params.sample }}",
         plan_only="{{ params.plan_only }}",
         token_budget=40_000,
-        max_chunks=4,
+        max_chunks="{{ params.max_chunks }}",
         **asked,
     )
     dispatch = LLMBatchDispatchOperator.partial(
