@@ -194,6 +194,8 @@ class SqliteState:
                 taken = Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
             else:
                 taken = self._grant(connection, scope, gauges, needs, now)
+                if taken.grants:
+                    turns.count(gauges.seconds([grant.need for grant in taken.grants]))
                 taken = _in_turn(turns, taken, len(needs))
             gauges.save()
         if taken is None:
