@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-model test check bench format lock
+.PHONY: help demo demo-model cluster test check bench format lock
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -64,6 +64,9 @@ $(MODEL_STAMP): constraints/demo-model.txt
 demo-model: $(STAMP) $(MODEL_STAMP) ## the demo on a small real model, served on this machine
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_model --python $(MODEL_VENV)/bin/python \
 		|| { echo "demo-model: FAILED"; exit 1; }
+
+cluster: $(STAMP) ## a cluster on this machine and all that may befall it; ARGS=--small for a short one
+	@$(BIN)/python -m tests.cluster $(ARGS) || { echo "cluster: FAILED"; exit 1; }
 
 test: $(STAMP) $(FUSION) ## run the tests
 	@echo "test: pytest $(ARGS)"

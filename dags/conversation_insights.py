@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from airflow_provider_llmbatch.operators.dispatch import LLMBatchDispatchOperator
 from airflow_provider_llmbatch.operators.report import LLMBatchReportOperator
+from airflow_provider_llmbatch.operators.retry import LLMBatchRetryPolicy
 from airflow_provider_llmbatch.operators.split import LLMBatchSplitOperator
 
 PROMPT = "conversation_insights@1"
@@ -67,7 +68,11 @@ with DAG(
     render_template_as_native_obj=True,
     tags=["llmbatch"],
     doc_md=__doc__,
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    default_args={
+        "retries": 3,
+        "retry_delay": timedelta(seconds=30),
+        "retry_policy": LLMBatchRetryPolicy(),
+    },
     params={
         "source": Param(
             "data/conversations.jsonl", type="string", title="Source", description="Path or URL."
@@ -76,6 +81,7 @@ with DAG(
         "budget_usd": Param(5.0, type="number", exclusiveMinimum=0, title="Budget in US dollars"),
         "plan_only": Param(False, type="boolean", title="Only draw the plan, send nothing"),
         "sample": Param(None, type=["null", "integer"], minimum=1, title="Only the first N items"),
+        "max_chunks": Param(4, type="integer", minimum=1, title="Most chunks, and so tasks at a time"),
         "max_failed": Param(
             0.1, type="number", minimum=0, maximum=1, title="Share that may fail", description="From 0 to 1."
         ),
@@ -89,7 +95,7 @@ with DAG(
         sample="{{ params.sample }}",
         plan_only="{{ params.plan_only }}",
         token_budget=40_000,
-        max_chunks=4,
+        max_chunks="{{ params.max_chunks }}",
         **asked,
     )
     dispatch = LLMBatchDispatchOperator.partial(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
@@ -12,6 +11,7 @@ from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
 from airflow_provider_llmbatch.engine.items import Chunk
 from airflow_provider_llmbatch.engine.job import Job
 from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.observe.kinds import FailureKinds
 from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
 from airflow_provider_llmbatch.engine.results.store import ResultStore
 from airflow_provider_llmbatch.engine.results.where import Where
@@ -21,9 +21,6 @@ from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
 #: Characters of a reason or an error that a manifest keeps.
 REASON_LENGTH = 500
-
-#: Kind, status and code of a failure.
-_Kind = tuple[str, int | None, str | None]
 
 
 class Account:
@@ -49,8 +46,7 @@ class Account:
         self._store = store
         self._observe = observe
         self._latency = LatencyHistogram()
-        self._failures: Counter[_Kind] = Counter()
-        self._examples: dict[_Kind, str] = {}
+        self._failures = FailureKinds()
         self._started_at = job.clocks.wall()
         counts = store.where.counts()
         ended = sum(n for outcome, n in counts.items() if outcome.is_final)
@@ -78,8 +74,7 @@ class Account:
         if isinstance(event, events.ItemDone) and event.call_ms:
             self._latency.add(event.call_ms)
         elif isinstance(event, events.CallFailed):
-            self._failures[event.kind, event.status, event.code] += 1
-            self._examples.setdefault((event.kind, event.status, event.code), event.message)
+            self._failures.add(event.kind, event.status, event.code, event.message)
         self._observe.on(event)
 
     def close(
@@ -125,7 +120,7 @@ class Account:
             reason=str(stopped or "")[:REASON_LENGTH],
             retryable=isinstance(stopped, StoppedError) and stopped.retryable,
             retry_after_s=stopped.retry_after_s if isinstance(stopped, StoppedError) else None,
-            commonest_error=self._commonest(),
+            commonest_error=self._failures.commonest(),
             pilot_of=self._chunk.pilot_of,
         )
 
@@ -133,12 +128,6 @@ class Account:
         self._observe.on(
             events.RunEnded(state=state, reason=reason, possible_double_paid=self._store.possible_double_paid)
         )
-
-    def _commonest(self) -> str:
-        for kind, count in self._failures.most_common(1):
-            words = " ".join(str(word) for word in kind if word is not None)
-            return f"{count} x {words}: {self._examples[kind]}"[:REASON_LENGTH]
-        return ""
 
 
 def _taken(lanes: Sequence[Lane], seconds: float) -> Mapping[str, float]:

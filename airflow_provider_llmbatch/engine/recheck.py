@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from airflow_provider_llmbatch.engine import manifests
-from airflow_provider_llmbatch.engine.account import REASON_LENGTH
 from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.identity import fingerprint
-from airflow_provider_llmbatch.engine.items import ItemError, Outcome, PromptRef, Result
+from airflow_provider_llmbatch.engine.items import Outcome, PromptRef, Result
+from airflow_provider_llmbatch.engine.observe.kinds import FailureKinds
 from airflow_provider_llmbatch.engine.results import foreign, names, read, resume
 from airflow_provider_llmbatch.engine.results.answers import Answers, read_answers
 from airflow_provider_llmbatch.engine.results.folder import Folder
@@ -57,7 +56,7 @@ def recheck(
     """
     if portion.source == folder.uri:
         raise InputError(f"The results in {folder.uri} would be written over; set another result_path.")
-    started_at, faults = clocks.wall(), _Faults()
+    started_at, faults = clocks.wall(), FailureKinds()
     answers = Answers(
         chunk=portion.chunk,
         start=portion.start,
@@ -73,7 +72,8 @@ def recheck(
     with closing(store):
         for result in portion.results:
             now = rechecked(result, schema)
-            faults.add(now.error)
+            if now.error is not None:
+                faults.add(now.error.kind, now.error.status, now.error.code, now.error.message)
             store.add(now)
     manifest = Manifest(
         result_path=folder.uri,
@@ -194,21 +194,3 @@ def _best(tried: Iterator[Checked]) -> Checked:
     """Return the first that has no problem, or else the first."""
     first = next(tried)
     return next((one for one in (first, *tried) if one.problem is None), first)
-
-
-class _Faults:
-    """What is wrong with most of the results."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
-
-    def add(self, error: ItemError | None) -> None:
-        if error is not None:
-            self._counts[error.kind] += 1
-            self._examples.setdefault(error.kind, error.message)
-
-    def commonest(self) -> str:
-        for kind, count in self._counts.most_common(1):
-            return f"{count} x {kind}: {self._examples[kind]}"[:REASON_LENGTH]
-        return ""

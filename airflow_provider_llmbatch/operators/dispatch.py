@@ -213,6 +213,13 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         chunk = pilot(job, chunk)
         self._leave_note(context, settings, job)
         manifest = self._run(job, chunk, settings)
+        if manifest.pilot_of:
+            self.log.info(
+                "A pilot of %d of %d items; a run without sample into this result_path sends the rest%s.",
+                manifest.items,
+                manifest.pilot_of,
+                "" if manifest.rest_usd is None else f", for about ${manifest.rest_usd:.4f}",
+            )
         value = manifest.to_json()
         try:
             judge(manifest, job.max_failed)

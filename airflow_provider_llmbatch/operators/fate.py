@@ -60,8 +60,8 @@ def judge(manifest: Manifest, max_failed: float) -> None:
     told = ", ".join(f"{n} {outcome}" for outcome, n in sorted(manifest.counts.items()))
     if manifest.state == "stopped":
         raise StoppedError(
-            f"{manifest.reason} So far: {told}. Results are kept in {manifest.result_path}; clear the task "
-            "to go on.",
+            f"{manifest.reason} So far: {told}. {_commonest(manifest)}Results are kept in "
+            f"{manifest.result_path}; clear the task to go on.",
             retryable=manifest.retryable,
             retry_after_s=manifest.retry_after_s,
         )
@@ -80,8 +80,12 @@ def judge(manifest: Manifest, max_failed: float) -> None:
 
 def _example(manifest: Manifest) -> str:
     """Say what most failed calls had in common, and how the first failed item ended."""
-    words = f"Most failed calls: {manifest.commonest_error.rstrip('.')}. " if manifest.commonest_error else ""
+    words = _commonest(manifest)
     row = next(failed_rows([manifest]), None)
     if row is None or row.error is None:
         return words
     return f"{words}The first: item {row.id!r} (number {row.index}) ended {row.outcome}: {row.error.message} "
+
+
+def _commonest(manifest: Manifest) -> str:
+    return f"Most failed calls: {manifest.commonest_error.rstrip('.')}. " if manifest.commonest_error else ""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: What a report task leaves, and what a task that sends leaves when it starts.
 REPORT_FILE = "report.html"
 NOTE_FILE = "task.json"
+#: Where a review task keeps its queue.
+REVIEW_FOLDER = "review"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,16 @@ def task_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_i
     if map_index >= 0:
         parts.append(str(map_index))
     return "/".join([results_path, *map(_component, parts)])
+
+
+def review_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    """Return the folder of a review task's queue."""
+    return f"{task_folder(results_path, dag_id, run_id, task_id, map_index)}/{REVIEW_FOLDER}"
+
+
+def inbox_folder(results_path: str) -> str:
+    """Return the folder that says which queues there are; no DAG can be called like it."""
+    return f"{results_path}/~queues"
 
 
 def leave_note(folder: Folder, note: Note) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_authenticated
-from fastapi import APIRouter, Depends, FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from starlette.status import (
+    HTTP_422_UNPROCESSABLE_CONTENT,
+    HTTP_500_INTERNAL_SERVER_ERROR,
+    HTTP_503_SERVICE_UNAVAILABLE,
+)
 
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
 from airflow_provider_llmbatch.plugins import stops
+from airflow_provider_llmbatch.plugins.api import routes as api
 from airflow_provider_llmbatch.plugins.pages import report_page
 
 #: Pages run no script and load nothing; Airflow's own pages may frame them.
@@ -35,6 +44,11 @@ def report(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> HTMLR
     return HTMLResponse(page.html, status_code=page.status, headers={**PAGE_HEADERS, **again})
 
 
+async def _not_kept(response: Response) -> None:
+    """Let no cache keep what only some may see."""
+    response.headers["Cache-Control"] = "no-store"
+
+
 def create_app() -> FastAPI:
     """Build the application; nothing of it answers to anonymous callers."""
     app = FastAPI(
@@ -42,8 +56,23 @@ def create_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(requires_authenticated())],
+        dependencies=[Depends(requires_authenticated()), Depends(_not_kept)],
     )
     app.include_router(router)
     app.include_router(stops.router)
+    app.include_router(api.router)
+    for error, code in _STATUS.items():
+        app.add_exception_handler(error, functools.partial(_told, code))
     return app
+
+
+#: What goes wrong with what was asked for, and with where it is kept.
+_STATUS = {
+    InputError: HTTP_422_UNPROCESSABLE_CONTENT,
+    ConfigurationError: HTTP_500_INTERNAL_SERVER_ERROR,
+    StoreError: HTTP_503_SERVICE_UNAVAILABLE,
+}
+
+
+async def _told(code: int, request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, status_code=code)

@@ -69,8 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
     python = parser.parse_args(arguments).python
     home = ROOT / "build" / NAME
     home.mkdir(parents=True, exist_ok=True)
-    weights, terms = _join(python, home)
-    with _served(python, weights, home / "server.log") as url:
+    weights, terms = join(python, home)
+    with served(python, weights, home / "server.log") as url:
         demo = Demo(
             name=NAME,
             connection={"conn_type": "llmbatch", "host": url, "extra": EXTRA},
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         return demo.run()
 
 
-def _join(python: str, home: Path) -> tuple[Path, Path]:
+def join(python: str, home: Path) -> tuple[Path, Path]:
     """Return the weights as one file, and the terms they stand under."""
     command = [python, "-c", _JOIN, str(home / f"{MODEL}.gguf")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -105,7 +105,7 @@ def _source(home: Path) -> Path:
 
 
 @contextmanager
-def _served(python: str, weights: Path, log: Path) -> Iterator[str]:
+def served(python: str, weights: Path, log: Path) -> Iterator[str]:
     """Yield the base URL of a server that lives as long as the block."""
     port = _free_port()
     # One core is left to everything else: where threads have to wait for each other, all crawl.

@@ -138,7 +138,7 @@ class TestTrial:
         of = through(key(trial_s=0.3))
         assert len((await ask(store, of)).grants) == 1
         await store.pass_time(0.35)
-        assert len((await ask(store, of)).grants) == 5
+        assert [len((await ask(store, of)).grants) for _ in range(3)] == [5, 5, 5]
 
     async def test_a_grant_that_was_not_used_is_no_trial(self, store: Store):
         of = through(key(trial_s=30.0))

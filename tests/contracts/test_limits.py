@@ -151,6 +151,17 @@ class TestTurns:
         assert len((await take(store, urgent, 1)).grants) == 1
         assert len((await take(store, low, 1)).grants) == 1
 
+    async def test_who_took_all_there_was_is_passed_until_the_others_have_had_as_much(self, store: Store):
+        one, two = (scope(requests(60, burst_s=0.5), owner=name) for name in ("one", "two"))
+        had = {"one": len((await take(store, one, 60)).grants), "two": 0}
+        assert had["one"] >= 25
+        for _ in range(20):
+            for each in (one, two):
+                had[each.owner] += len((await take(store, each, 60)).grants)
+            await store.pass_time(0.1)
+        assert sum(had.values()) >= 110
+        assert max(had.values()) <= 1.2 * min(had.values())
+
     async def test_who_waits_for_nothing_more_holds_nobody_up(self, store: Store):
         one, two = scope(requests(2), owner="one"), scope(requests(2), owner="two")
         await take(store, one, 3)

@@ -40,7 +40,7 @@ def run_all(target, calls: list[tuple]) -> list[list[float]]:
 
 
 def test_processes_get_exactly_the_limit_together(address: str):
-    limited = [scope(requests(100, window_s=600.0, burst_s=600.0), owner=f"task/{n}") for n in range(3)]
+    limited = [scope(requests(100, window_s=600.0, burst_s=700.0), owner=f"task/{n}") for n in range(3)]
     reported = run_all(processes.take_until_refused, [(address, mine) for mine in limited])
     assert sum(map(len, reported)) == 100
 

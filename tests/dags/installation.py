@@ -62,6 +62,17 @@ class Installation:
         self.processes.append(started)
         return started
 
+    def start_all(self) -> None:
+        """Start the API server and the scheduler."""
+        self.start("api-server")
+        self.start("scheduler")
+
+    def answers(self) -> bool:
+        """Whether the API server is there."""
+        with suppress(httpx.TransportError):
+            return self.client.get(f"{self.url}/api/v2/version").is_success
+        return False
+
     def environment(self) -> dict[str, str]:
         port = self.url.rpartition(":")[2]
         return {
@@ -103,6 +114,7 @@ class Installation:
                 member.kill()
         for process in self.processes:
             process.wait()
+        self.processes.clear()
 
 
 @dataclass
@@ -128,6 +140,10 @@ class Run:
             return instance if instance["state"] in states else None
 
         return until(there, f"{task_id} in {states}")
+
+    def clear(self, task_id: str) -> None:
+        clear = {"dry_run": False, "task_ids": [task_id], "dag_run_id": self.run_id}
+        self.installation.request("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", clear)
 
     def returned(self, task_id: str) -> Any:
         path = f"{self.path}/taskInstances/{task_id}/xcomEntries/return_value?stringify=false"
@@ -164,10 +180,9 @@ def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installati
     with httpx.Client(timeout=30.0) as client:
         airflow = Installation(home, url, client)
         try:
-            airflow.start("api-server")
-            airflow.start("scheduler")
+            airflow.start_all()
             assert airflow.start("dags", "reserialize").wait() == 0, (home / "dags.log").read_text()
-            until(lambda: _answers(airflow), "the API server")
+            until(airflow.answers, "the API server")
             token = airflow.request("GET", "/auth/token")["access_token"]
             client.headers["Authorization"] = f"Bearer {token}"
             # The database may know the DAG from before, as Airflow makes them: paused.
@@ -175,12 +190,6 @@ def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installati
             yield airflow
         finally:
             airflow.end()
-
-
-def _answers(airflow: Installation) -> bool:
-    with suppress(httpx.TransportError):
-        return airflow.client.get(f"{airflow.url}/api/v2/version").is_success
-    return False
 
 
 def is_over(process: psutil.Process) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,18 +38,24 @@ def airflow(airflow_db, service, tmp_path_factory) -> Iterator[Installation]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_CONN_LLMBATCH_DEFAULT", json.dumps(connection))
+        patch.setenv("AIRFLOW__LLMBATCH__DEFER_AFTER", "2")
         with installed(home, airflow_db, Path(__file__).parent / "files" / "long.py") as started:
             yield started
 
 
 @pytest.fixture(autouse=True)
 def forget(service):
-    """Start every test with an empty list of arrivals."""
+    """Start every test with an empty list of arrivals, and a service that is well."""
     service.reset()
+    service.play()
+
+
+def answered(service: Service) -> int:
+    return sum(a.status == 200 for a in service.arrivals())
 
 
 def half_way(service: Service) -> None:
-    until(lambda: sum(a.status == 200 for a in service.arrivals()) >= ITEMS // 3, "a third of the answers")
+    until(lambda: answered(service) >= ITEMS // 3, "a third of the answers")
 
 
 def test_a_killed_task_goes_on_where_it_was_and_its_page_can_be_read_all_the_time(airflow, service):
@@ -59,13 +67,13 @@ def test_a_killed_task_goes_on_where_it_was_and_its_page_can_be_read_all_the_tim
     port = int(service.url.rpartition(":")[2].partition("/")[0])
     task = talking_to(port, airflow.processes[1])
     kill(task)
-    answered = sum(a.status == 200 for a in service.arrivals())
+    paid = answered(service)
     instance = run.wait_for("dispatch", "success", "failed")
     assert instance["state"] == "success"
     assert instance["try_number"] == 2
     manifest = run.returned("dispatch")
     assert manifest["counts"] == {"ok": ITEMS}
-    assert ITEMS // 3 - IN_FLIGHT <= manifest["resumed"] <= answered
+    assert ITEMS // 3 - IN_FLIGHT <= manifest["resumed"] <= paid
     again = len(service.arrivals()) - ITEMS
     assert 0 <= again <= IN_FLIGHT
     assert manifest["possible_double_paid"] >= again
@@ -83,11 +91,73 @@ def test_a_task_that_is_marked_as_failed_ends_in_order_and_goes_on_when_it_is_cl
     # A heartbeat, each second here, tells the supervisor; on_kill has three seconds from there.
     assert time.monotonic() - began < 1 + 3
     assert "told to end" in run.log("dispatch", 1)
-    answered = sum(a.status == 200 for a in service.arrivals())
-    clear = {"dry_run": False, "task_ids": ["dispatch"], "dag_run_id": run.run_id}
-    airflow.request("POST", "/api/v2/dags/long/clearTaskInstances", clear)
+    paid = answered(service)
+    run.clear("dispatch")
     run.wait_for("dispatch", "success")
     manifest = run.returned("dispatch")
     assert manifest["counts"] == {"ok": ITEMS}
-    assert answered - IN_FLIGHT <= manifest["resumed"] <= answered
+    assert paid - IN_FLIGHT <= manifest["resumed"] <= paid
     assert len(service.arrivals()) - ITEMS <= IN_FLIGHT
+
+
+#: Ten minutes at sixty times their speed, and what the service says meanwhile.
+AWAY_S = 10.0
+AWAY = {"status": 429, "error": {"message": "come back later"}, "headers": {"retry-after": "8"}}
+
+
+def test_a_stopped_run_goes_on_after_a_restart_of_airflow_and_a_kill_while_it_waits(airflow, service):
+    run = airflow.trigger("long")
+    half_way(service)
+    stop = f"/llmbatch/api/v1/dags/long/runs/{run.run_id}/stop"
+    airflow.request("POST", stop, {"why": "the prompt is wrong"})
+    assert run.wait_for("dispatch", "failed", "up_for_retry", "success")["state"] == "failed"
+    assert "stopped the run: the prompt is wrong." in run.log("dispatch", 1)
+    paid = answered(service)
+    assert run.returned("dispatch")["counts"] == {"ok": paid, "unsent": ITEMS - paid}
+
+    airflow.end()
+    airflow.start_all()
+    until(airflow.answers, "the API server")
+    assert airflow.request("GET", stop)["stop"]["why"] == "the prompt is wrong"
+    service.play({"reply": AWAY})
+    run.clear("dispatch")
+    run.wait_for("dispatch", "deferred")
+    airflow.request("PATCH", f"{run.path}/taskInstances/dispatch", {"new_state": "failed"})
+    assert held(airflow) == 0
+
+    service.play()
+    run.clear("dispatch")
+    run.wait_for("dispatch", "success")
+    manifest = run.returned("dispatch")
+    assert (manifest["counts"], manifest["resumed"]) == ({"ok": ITEMS}, paid)
+    assert manifest["possible_double_paid"] == 0
+    assert answered(service) == ITEMS
+    assert airflow.request("GET", stop) == {"stop": None}
+
+
+def test_while_the_service_is_away_no_worker_is_held_and_a_triggerer_that_was_killed_loses_nothing(
+    airflow, service
+):
+    triggerer = airflow.start("triggerer")
+    run = airflow.trigger("long")
+    half_way(service)
+    service.play({"match": {"until_s": AWAY_S}, "reply": AWAY})
+    run.wait_for("dispatch", "deferred")
+    pool = airflow.request("GET", "/api/v2/pools/default_pool")
+    assert (pool["occupied_slots"], pool["deferred_slots"]) == (0, 1)
+    assert held(airflow) == 0
+    triggerer.kill()
+    triggerer.wait()
+    airflow.start("triggerer")
+    assert run.wait_for("dispatch", "success", "failed")["try_number"] == 1
+    manifest = run.returned("dispatch")
+    assert manifest["counts"] == {"ok": ITEMS}
+    assert manifest["possible_double_paid"] == 0
+    assert answered(service) == ITEMS
+
+
+def held(airflow: Installation) -> int:
+    """Return how many leases, reservations and claims the state holds for somebody."""
+    with closing(sqlite3.connect(airflow.home / "llmbatch" / "state.db")) as connection:
+        found = ("leases", "holds", "claims WHERE path IS NULL")
+        return sum(connection.execute(f"SELECT count(*) FROM {rows}").fetchone()[0] for rows in found)

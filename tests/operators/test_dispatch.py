@@ -126,7 +126,7 @@ def test_too_many_failures_that_a_retry_cannot_help_fail_at_once_and_name_the_co
         stage.run(stage.dispatch(source=stage.items(4)))
     message = str(failed.value)
     assert "1 of 4 items failed, more than max_failed=0.1 allows: 1 bad_request, 3 ok." in message
-    assert "Most failed calls: 1 x http 400: no such thing." in message
+    assert "Most failed calls: 1 x http 400: no such thing — The service rejects the request" in message
     assert "The first: item 'i1' (number 1) ended bad_request: HTTP 400: no such thing" in message
     assert "raise max_failed" in message
     assert stage.instance.xcoms["return_value"]["state"] == "complete"
@@ -146,6 +146,7 @@ def test_a_stop_that_a_person_must_mend_is_not_retried(stage):
     assert "No credential is left" in message
     assert "HTTP 401: revoked" in message
     assert "So far: 3 unsent." in message
+    assert "x http 401 invalid_api_key: revoked — The key is wrong or was revoked: check the" in message
     assert "clear the task to go on" in message
 
 

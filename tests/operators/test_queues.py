@@ -63,7 +63,10 @@ def test_each_operator_runs_on_the_queue_of_its_kind_unless_the_dag_names_one(ai
         **{"named": "mine", "mapped_named": "mine"},
         **{"by_default": "of_the_dag", "mapped_by_default": "of_the_dag"},
     }
-    assert set(queues(airflow_home).values()) == {"default", "mine", "of_the_dag"}
+
+
+def test_without_a_word_in_airflow_cfg_all_tasks_run_where_airflow_runs_them(stage):
+    assert {stage.dispatch().queue, stage.split(source="x").queue} == {"default"}
 
 
 def mapped(stage, **arguments):

@@ -21,21 +21,19 @@ ITEMS = 24
 RUN = ("d", "r")
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def slow(request, stage, simulate, connect, monkeypatch, tmp_path):
-    """Return a stage whose service takes half a second for each of two calls at a time."""
-    if request.param == "redis":
-        server = request.getfixturevalue("redis")
-        monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", server.url)
-        monkeypatch.setenv("AIRFLOW__LLMBATCH__SINGLE_HOST", "True")
+@pytest.fixture
+def slow(stage, simulate, connect):
+    """Return a stage whose service takes a third of a second for each of two calls at a time."""
     stage.service = simulate(latency_s=0.3)
     connect(stage.service.url, max_in_flight=2)
     return stage
 
 
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("redis")) as server:
+@pytest.fixture
+def redis(tmp_path, monkeypatch):
+    """Keep the state in Redis."""
+    with running(tmp_path / "redis") as server:
+        monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", server.url)
         yield server
 
 
@@ -76,7 +74,10 @@ def test_a_stopped_run_keeps_what_it_has_paid_for_and_goes_on_when_its_task_is_c
     assert stop_of(*RUN) is None
 
 
-def test_a_task_that_starts_in_a_stopped_run_sends_nothing(stage):
+@pytest.mark.parametrize("state", ["sqlite", "redis"])
+def test_a_task_that_starts_in_a_stopped_run_sends_nothing(stage, request, state):
+    if state == "redis":
+        request.getfixturevalue("redis")
     stop_run(*RUN, by="ann")
     for _ in range(2):
         with pytest.raises(AirflowFailException, match=r"ann stopped the run\. So far: 3 unsent"):

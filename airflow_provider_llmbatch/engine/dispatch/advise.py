@@ -41,6 +41,7 @@ _KEY_CODES = frozenset(
         "billing_hard_limit_reached",
         "budget_exceeded",  # this and the next: LiteLLM's proxy, with status 400
         "expired_key",
+        "no_db_connection",  # the key is not the proxy's own, and it has nowhere to look others up
     }
 )
 _UNKNOWN_MODEL = frozenset({"model_not_found", "deploymentnotfound", "deployment_not_found", "invalid_model"})
@@ -56,6 +57,8 @@ _TOO_LONG_CODES = frozenset(
     }
 )
 _UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value", "unknown_parameter"})
+#: Codes of a check that the request did not pass; some services let that become a 500.
+_UNCHECKED = frozenset({"unknown_parameter", "invalid_parameter"})
 _TOO_LONG = re.compile(
     r"maximum context length|context (window|length|size)|prompt is too long|too many (input )?tokens"
     r"|exceeds? the (available )?(context|model'?s? max)|request too large|input is too long"
@@ -175,9 +178,9 @@ def _about_status(failure: Failure, headers: Mapping[str, str], history: History
         return OtherCredential(reason=_told(failure))
     if status in (429, 529):
         return _throttled(failure, headers, history, now)
-    if status in (408, 409, 425) or status >= 500:
+    if status in (408, 409, 425) or (status >= 500 and not codes & _UNCHECKED):
         return _again(failure, headers, history, now)
-    rewrite = _rewrite(failure, codes, history) if status in (400, 422) else None
+    rewrite = _rewrite(failure, codes, history) if status in _REFUSING else None
     return rewrite or _end(failure, Outcome.BAD_REQUEST)
 
 

@@ -155,17 +155,11 @@ class Attempts:
         try:
             came = await self._caller.post(self.endpoint.target, body, on_write)
         except BaseException:
-            if left_at is None:
-                self._limiter.give_back(granted)
-            else:
-                self._limiter.settle(Settlement(grant=granted.grant))
+            self._give_up(granted, left_at)
             raise
         finally:
             self.open.pop(course.request.index, None)
-        course.calls += 1
-        course.calls_here += 1
-        course.call_s = 0.0 if left_at is None else self._now() - left_at
-        course.calling_s += course.call_s
+        course.was_called(0.0 if left_at is None else self._now() - left_at)
         seen = self._wire.decode(came.status, came.headers, came.body) if isinstance(came, Answer) else came
         headers = came.headers if isinstance(came, Answer) else {}
         if left_at is not None:
@@ -179,12 +173,15 @@ class Attempts:
                 self._learn(course.prompt_tokens, usage)
             course.usage += usage
             course.cost += cost
-        return Tried(
-            seen=seen,
-            headers=headers,
-            granted_at=granted.grant.at,
-            book=self._booking(course, seen, usage, cost),
-        )
+        book = self._booking(course, seen, usage, cost)
+        return Tried(seen=seen, headers=headers, granted_at=granted.grant.at, book=book)
+
+    def _give_up(self, granted: Granted, left_at: float | None) -> None:
+        """Settle a call that was called off."""
+        if left_at is None:
+            self._limiter.give_back(granted)
+        else:
+            self._limiter.settle(Settlement(grant=granted.grant))
 
     def _look_at_age(self, granted: Granted) -> None:
         if self._slack_s and self._now() - granted.taken_at > self._slack_s:

@@ -100,6 +100,13 @@ class Course:
         """Tokens that the next call reserves."""
         return self.prompt_tokens + self.output_tokens
 
+    def was_called(self, seconds: float) -> None:
+        """Count a call, and how long it was open."""
+        self.calls += 1
+        self.calls_here += 1
+        self.call_s = seconds
+        self.calling_s += seconds
+
     def history(self, now: float, max_tries: int, max_wait_s: float, luck: float) -> History:
         """Return what :func:`.advise.advise` asks for."""
         return History(

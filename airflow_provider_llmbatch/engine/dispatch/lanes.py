@@ -17,7 +17,7 @@ from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts
 from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.slots import Slots
-from airflow_provider_llmbatch.engine.exchange import Rewrite
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply, Rewrite
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
 from airflow_provider_llmbatch.engine.state.protocols import Closed, Gate, Health, Scope
@@ -276,3 +276,10 @@ def people(gate: str) -> tuple[Literal["credential", "endpoint"], str]:
     if what == "credential":
         return "credential", rest.rpartition("/")[0]
     return "endpoint", rest
+
+
+def in_short(seen: Reply | Failure) -> str:
+    """Return status and code, which may go where no text of a service may."""
+    if isinstance(seen, Reply):
+        return "answered"
+    return " ".join(str(word) for word in (seen.status, seen.code or seen.type) if word)

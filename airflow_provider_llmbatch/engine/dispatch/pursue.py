@@ -16,7 +16,7 @@ from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.advise import History, advise, backoff
 from airflow_provider_llmbatch.engine.dispatch.attempt import Tried
 from airflow_provider_llmbatch.engine.dispatch.course import Course
-from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes, in_short
 from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
     GateClosedError,
     LimitRefusedError,
@@ -24,7 +24,7 @@ from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
 )
 from airflow_provider_llmbatch.engine.dispatch.policy import Policy
 from airflow_provider_llmbatch.engine.dispatch.ports import Check, Reask
-from airflow_provider_llmbatch.engine.dispatch.router import Router
+from airflow_provider_llmbatch.engine.dispatch.router import Router, facts_of
 from airflow_provider_llmbatch.engine.exchange import (
     Advice,
     Enlarge,
@@ -170,7 +170,7 @@ class Pursuer:
         again = course.repairs < self._policy.max_repairs and course.tries + 1 < self._policy.max_attempts
         self._tell(course, checked.problem, "Retry" if again else "Final")
         course.otherwise = course.answered(checked, reply, **self._here(course))
-        if not again and not self._router.detour(course, _seen(reply, Outcome.INVALID_OUTPUT)):
+        if not again and not self._router.detour(course, facts_of(reply, Outcome.INVALID_OUTPUT)):
             return course.otherwise, tried.book
         tried.book()
         if again:
@@ -191,7 +191,7 @@ class Pursuer:
         if final is not None:
             course.otherwise = course.ended(final, reply, **self._here(course))
         moved = not isinstance(advice, OtherCredential) and self._router.detour(
-            course, _seen(tried.seen, outcome)
+            course, facts_of(tried.seen, outcome)
         )
         if isinstance(tried.seen, Failure):
             self._tell(course, tried.seen, "Fallback" if moved else type(advice).__name__, here)
@@ -227,7 +227,7 @@ class Pursuer:
                 course.rewrite(advice)
                 self._learn(lane, advice, model)
             case OtherCredential(reason=reason):
-                await self._lanes.refuse(lane, _shortly(seen), reason)
+                await self._lanes.refuse(lane, in_short(seen), reason)
             case Stop(reason=reason, retryable=retryable):
                 self._stop(StoppedError(f"{reason} ({lane.name}, model {model})", retryable=retryable))
             case Retry(shared=True):
@@ -320,24 +320,6 @@ class Pursuer:
             "endpoint": endpoint.name,
             "credential": endpoint.credential,
         }
-
-
-def _seen(seen: Reply | Failure, outcome: Outcome | None) -> dict[str, Any]:
-    """Return what rules may read."""
-    failure = seen if isinstance(seen, Failure) else None
-    return {
-        "status": 200 if failure is None else failure.status or 0,
-        "kind": "" if failure is None else failure.kind,
-        "code": (failure.code or failure.type or "") if failure else "",
-        "outcome": str(outcome or ""),
-    }
-
-
-def _shortly(seen: Reply | Failure) -> str:
-    """Return status and code, which may go where no text of a service may."""
-    if isinstance(seen, Reply):
-        return "answered"
-    return " ".join(str(word) for word in (seen.status, seen.code or seen.type) if word)
 
 
 def _nothing() -> None:

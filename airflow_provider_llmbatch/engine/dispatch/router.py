@@ -10,6 +10,7 @@ from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes
 from airflow_provider_llmbatch.engine.dispatch.route import Routes
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 from airflow_provider_llmbatch.engine.items import Item, Message, Outcome, Request, Result
 
 
@@ -136,6 +137,17 @@ class Router:
             tried.add(larger)
             name = larger
         return name, made
+
+
+def facts_of(seen: Reply | Failure, outcome: Outcome | None) -> dict[str, Any]:
+    """Return what rules may read."""
+    failure = seen if isinstance(seen, Failure) else None
+    return {
+        "status": 200 if failure is None else failure.status or 0,
+        "kind": "" if failure is None else failure.kind,
+        "code": (failure.code or failure.type or "") if failure else "",
+        "outcome": str(outcome or ""),
+    }
 
 
 def _facts(request: Request, group: str) -> dict[str, Any]:

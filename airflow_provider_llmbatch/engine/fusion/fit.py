@@ -28,7 +28,7 @@ from airflow_provider_llmbatch.engine.fusion.records import read_records
 from airflow_provider_llmbatch.engine.fusion.spec import Spec, read_spec
 from airflow_provider_llmbatch.errors import InputError
 
-#: Share of modalities that are hidden from each record in each step, but never all.
+#: Share of modalities that are hidden from each record in each step, but never all of a record.
 DROPOUT = 0.2
 #: One record of so many is held out.
 HELD_OUT = 5
@@ -80,7 +80,13 @@ def encode(spec: Spec, clocks: Clocks) -> Vectors:
 
 
 def fit(
-    graph: FusionGraph, vectors: Vectors, classes: Sequence[Any], *, seed: int, steps: int = 300
+    graph: FusionGraph,
+    vectors: Vectors,
+    classes: Sequence[Any],
+    *,
+    seed: int,
+    steps: int = 300,
+    dropout: float = DROPOUT,
 ) -> float:
     """
     Fit a graph in place, and return its loss on the records that were held out.
@@ -88,6 +94,7 @@ def fit(
     Every fifth record is held out; the weights kept are those that do best on them.
 
     :param classes: what labels can be; the second of two is the one that scores speak of.
+    :param dropout: share of modalities that are hidden in each step.
     """
     seen, held = (
         _only(vectors, [row for row in range(vectors.size) if (row % HELD_OUT == HELD_OUT - 1) is out])
@@ -102,7 +109,7 @@ def fit(
     chance = torch.Generator().manual_seed(seed)
     best, kept, since = float("inf"), graph.state_dict(), 0
     for step in range(steps):
-        loss = _loss(graph, _with_dropout(seen, chance), classes)
+        loss = _loss(graph, _with_dropout(seen, dropout, chance), classes)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -130,14 +137,14 @@ def _only(vectors: Vectors, records: Sequence[int]) -> Vectors:
     return Vectors(values=values, rows=rows, labels=[vectors.labels[record] for record in records])
 
 
-def _with_dropout(vectors: Vectors, chance: torch.Generator) -> Vectors:
+def _with_dropout(vectors: Vectors, share: float, chance: torch.Generator) -> Vectors:
     """Hide some modalities of some records; a record keeps at least one."""
     names = list(vectors.values)
     there = torch.zeros(vectors.size, len(names), dtype=torch.bool)
     for column, name in enumerate(names):
         there[list(vectors.rows[name]), column] = True
     luck = torch.rand(there.shape, generator=chance).masked_fill(~there, 0.0)
-    kept = there & ((luck > DROPOUT) | (luck == luck.max(dim=1, keepdim=True).values))
+    kept = there & ((luck > share) | (luck == luck.max(dim=1, keepdim=True).values))
     values, rows = {}, {}
     for column, name in enumerate(names):
         chosen = kept[list(vectors.rows[name]), column]
@@ -157,6 +164,7 @@ def _loss(graph: FusionGraph, vectors: Vectors, classes: Sequence[Any]) -> Tenso
 def fit_model(spec: Spec, folder: Path, clocks: Clocks) -> dict[str, Any]:
     """Encode, fit and store a model; returns what was done."""
     vectors = encode(spec, clocks)
+    torch.set_num_threads(1)  # the matrices are small, and threads would wait for each other
     classes = sorted(set(vectors.labels), key=str)
     if len(classes) < 2:
         raise InputError(f"The labels of the source are all {classes[0]!r}; give records of two kinds.")

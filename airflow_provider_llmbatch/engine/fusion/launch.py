@@ -81,6 +81,9 @@ class Worker:
             status = self._process.wait()
         finally:
             self._end()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
         if self._killed.is_set():
             raise _told_to_end()
         return _ended(last, status)
@@ -112,8 +115,6 @@ class Worker:
                 process.wait()
         # Whatever it had started itself is in its group.
         _signal(process.pid, signal.SIGKILL)
-        if process.stdin is not None and not process.stdin.closed:
-            process.stdin.close()
 
 
 def _signal(group: int, number: int) -> None:

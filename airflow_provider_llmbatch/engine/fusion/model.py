@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
@@ -59,7 +60,7 @@ def load_model(folder: Path, schema: Schema) -> FusionGraph:
         lacking = graph.load_state_dict(weights, strict=False)
     except ConfigurationError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigurationError(
             f"The model in {folder.name} cannot be read ({type(error).__name__}); give a folder with "
             "model.json and weights.safetensors."

@@ -48,6 +48,8 @@ class Store:
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
+                for draft in self._folder.glob(".*.draft"):  # what a kill has left
+                    draft.unlink(missing_ok=True)
             else:
                 import fsspec
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from airflow_provider_llmbatch.engine.items import Cost, Outcome, Usage
-from airflow_provider_llmbatch.engine.observe.causes import likely_cause
 from airflow_provider_llmbatch.engine.observe.events import (
     CallFailed,
     Event,
@@ -28,18 +26,15 @@ from airflow_provider_llmbatch.engine.observe.events import (
     StateLost,
     Throttled,
 )
+from airflow_provider_llmbatch.engine.observe.kinds import FailureKinds, one_line
 from airflow_provider_llmbatch.engine.observe.rate import Rate
 
-#: kinds of failures that are told apart; codes are the service's, and could be any number
-KINDS = 30
 #: what a run waits for that is no limit, in words
 _WAITS = {
     "in_flight": "open calls to end",
     "throttle": "the service, which asked for a pause",
     "turn": "its turn at the limits",
 }
-#: longest example of a failure, in characters
-EXAMPLE_LENGTH = 200
 
 
 class Log(Protocol):
@@ -50,13 +45,6 @@ class Log(Protocol):
 
     def warning(self, message: str, /, *args: object) -> None:
         """Log a line that somebody should read."""
-
-
-@dataclass(slots=True)
-class _Kind:
-    count: int
-    #: the first message of its kind, and the likely cause
-    example: str
 
 
 class LogObserver:
@@ -86,7 +74,7 @@ class LogObserver:
         self._cost = Cost()
         self._resumed = 0
         self._waits_for = ""
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds = FailureKinds()
         self._started = self._told_at = now()
         self._rate = Rate(self._started)
 
@@ -131,27 +119,19 @@ class LogObserver:
         self._cost += event.cost
 
     def _failed(self, event: CallFailed) -> None:
-        parts = (event.kind, event.status and str(event.status), event.code)
-        name = _one_line(" ".join(part for part in parts if part))
-        if name not in self._kinds and len(self._kinds) >= KINDS:
-            name = "of other kinds"
-        if name in self._kinds:
-            self._kinds[name].count += 1
-            return
-        cause = likely_cause(event.kind, event.status, event.code)
-        example = _one_line(event.message) + (f" — {cause}" if cause else "")
-        self._kinds[name] = _Kind(1, example)
-        self._log.warning(
-            "Call failed (%s), item %s, attempt %d, then %s: %s",
-            *(name, _one_line(event.item_id), event.attempt, event.advice, example),
-        )
+        kind = self._kinds.add(event.kind, event.status, event.code, event.message)
+        if kind is not None:
+            self._log.warning(
+                "Call failed (%s), item %s, attempt %d, then %s: %s",
+                *(kind.name, one_line(event.item_id), event.attempt, event.advice, kind.example),
+            )
 
     def _tell_change(self, event: Event) -> None:
         match event:
             case Parked():
                 back = f", tried again in {_duration(event.for_s)}" if event.for_s is not None else ""
                 what = f"{event.what} {event.name}"
-                self._log.warning("Parked %s for everybody%s: %s", what, back, _one_line(event.reason))
+                self._log.warning("Parked %s for everybody%s: %s", what, back, one_line(event.reason))
             case Reopened():
                 self._log.info("%s %s answers again", event.what, event.name)
             case Rewritten():
@@ -159,17 +139,17 @@ class LogObserver:
                 where = f"{event.model} at {event.endpoint}"
                 self._log.info("%s does not take %s; it is %s from now on", where, event.drop, instead)
             case StateLost():
-                reason = _one_line(event.reason)
+                reason = one_line(event.reason)
                 self._log.warning("Degraded, %s: the shared state is away: %s", event.policy, reason)
             case StateBack():
                 self._log.info("The shared state is back after %s", _duration(event.away_s))
 
     def _end(self, event: RunEnded) -> None:
         took = _duration(self._now() - self._started)
-        reason = f": {_one_line(event.reason)}" if event.reason else ""
+        reason = f": {one_line(event.reason)}" if event.reason else ""
         self._log.info("%s after %s%s. %s", event.state.capitalize(), took, reason, self._account())
-        for name, kind in sorted(self._kinds.items(), key=lambda each: -each[1].count):
-            self._log.info("%s calls failed (%s), such as: %s", f"{kind.count:,}", name, kind.example)
+        for kind in self._kinds.by_count():
+            self._log.info("%s calls failed (%s), such as: %s", f"{kind.count:,}", kind.name, kind.example)
         if event.possible_double_paid:
             self._log.warning(
                 "%d calls may have been charged without leaving a reply", event.possible_double_paid
@@ -193,7 +173,7 @@ class LogObserver:
         tokens = f"{about}{usage.prompt:,} tokens in{cached}, {usage.completion:,} out"
         money = f"{'at least ' if self._cost.unpriced else ''}${self._cost.usd:.4f}"
         salvaged = f"{self._salvaged:,} salvaged" if self._salvaged else ""
-        failed = sum(kind.count for kind in self._kinds.values())
+        failed = self._kinds.total
         calls = f"{failed:,} failed calls" if failed else ""
         return "; ".join(part for part in (outcomes, salvaged, calls, tokens, money) if part)
 
@@ -205,13 +185,6 @@ def _waited_for(key: str) -> str:
         return _WAITS.get(key, key)
     account, models, limit = parts
     return f"{limit} of account {account}" + ("" if models == "*" else f", models {models}")
-
-
-def _one_line(text: str) -> str:
-    # Escape codes and line breaks in a service's message must not forge lines of the log.
-    shown = "".join(char if char.isprintable() else " " for char in text[: 2 * EXAMPLE_LENGTH])
-    shown = " ".join(shown.split())
-    return shown if len(shown) <= EXAMPLE_LENGTH else shown[: EXAMPLE_LENGTH - 1] + "…"
 
 
 def _duration(seconds: float) -> str:

@@ -47,8 +47,9 @@ class Round:
         self.occasion: str = head["occasion"]
         self.opened_at: float = head["opened_at"]
         self._attempt: str = head["attempt"]
-        #: in the order of folders and indexes
-        self.tickets: dict[str, Ticket] = {}
+        #: how many tickets it has
+        self.size: int = head["tickets"]
+        self._tickets: dict[str, Ticket] | None = None
         #: what stands, by ticket
         self.decisions: dict[str, Decision] = {}
         #: all decisions, in order, those that were replaced included
@@ -58,9 +59,27 @@ class Round:
         self._is_applied = False
         self.log = Log(storage, number)
 
-    def take_in(self, tickets: Iterable[Ticket]) -> None:
-        """Take the tickets in."""
-        self.tickets = {ticket.id: ticket for ticket in tickets}
+    @property
+    def tickets(self) -> Mapping[str, Ticket]:
+        """
+        The tickets in the order of folders and indexes, read when they are first asked for.
+
+        :raises StoreError: when they cannot be read.
+        """
+        if self._tickets is None:
+            self._tickets = self._read_tickets()
+        return self._tickets
+
+    def _read_tickets(self) -> dict[str, Ticket]:
+        name = tickets_file(self.number, self._attempt)
+        lines = (read(self._storage, name) or b"").splitlines()
+        try:
+            if len(lines) != self.size:
+                raise ValueError(f"it has {len(lines)} tickets of {self.size}")
+            found = (Ticket.from_json(json.loads(line)) for line in lines)
+            return {ticket.id: ticket for ticket in found}
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self._storage.uri}/{name} cannot be read: {error!r}. Restore it.") from error
 
     def refresh(self) -> None:
         """
@@ -112,7 +131,7 @@ class Round:
     @property
     def needed(self) -> int:
         """How many decisions are enough."""
-        return self.terms.needed(len(self.tickets))
+        return self.terms.needed(self.size)
 
     @property
     def is_complete(self) -> bool:
@@ -178,11 +197,6 @@ def load(storage: Storage, number: int) -> Round | None:
     name = round_file(number)
     try:
         found = Round(storage, number, head)
-        name = tickets_file(number, head["attempt"])
-        lines = (read(storage, name) or b"").splitlines()
-        if len(lines) != head["tickets"]:
-            raise ValueError(f"it has {len(lines)} tickets of {head['tickets']}")
-        found.take_in(Ticket.from_json(json.loads(line)) for line in lines)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{storage.uri}/{name} cannot be read: {error!r}. Restore it.") from error
     found.refresh()

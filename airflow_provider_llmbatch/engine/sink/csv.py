@@ -22,10 +22,16 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 def to_csv(results: Iterable[Result], columns: Sequence[Column]) -> Iterator[bytes]:
     """Yield a CSV file of the results, piece by piece."""
-    rest = iter(results)
-    yield _lines([[column.name for column in columns]])
+    cells = ([column.read(result) for column in columns] for result in results)
+    return csv_of([column.name for column in columns], cells)
+
+
+def csv_of(names: Sequence[str], rows: Iterable[Sequence[Value]]) -> Iterator[bytes]:
+    """Yield a CSV file of any rows, piece by piece."""
+    rest = iter(rows)
+    yield _lines([names])
     while piece := list(itertools.islice(rest, PIECE_ROWS)):
-        yield _lines([_cell(column.read(result)) for column in columns] for result in piece)
+        yield _lines([_cell(value) for value in row] for row in piece)
 
 
 def _lines(rows: Iterable[Sequence[Value]]) -> bytes:

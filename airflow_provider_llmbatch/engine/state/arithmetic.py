@@ -1,11 +1,15 @@
 """
-The sums behind a limit: token bucket and sliding window, free of storage and clock.
+The sums behind a limit: token bucket, sliding window and line, free of storage and clock.
 
 A take passes when both agree. The *bucket* keeps the flow even: it refills with the meter's rate and
 holds ``burst_s`` seconds of it; a request larger than the bucket passes when the bucket is full and
 leaves it in debt. The *window* is the hard cap: what was granted in any stretch of window plus arrival
 slack never exceeds the capacity, so whatever a request's way to the service takes (up to the slack),
 no window at the service exceeds it either.
+
+The *line* of those who wait is in the order of what each has had, in seconds of the rate, so that equals
+get equal amounts. Who came first may have had all that the bucket held: it is passed until the others have
+caught up, but not for long, and what it had is forgotten with time.
 """
 
 from __future__ import annotations
@@ -21,6 +25,12 @@ FACTOR_DROP = 0.7
 FACTOR_FLOOR = 0.05
 #: How fast a throttled factor climbs: share of the rate per cubed window, away from what was refused.
 FACTOR_STEEPNESS = 0.02
+#: How fast it is forgotten what somebody had before others came, in seconds of the rate per second.
+FORGOTTEN = 1.1
+#: Windows for which somebody who has had more than others is passed at the most.
+PASSED_WINDOWS = 0.5
+#: Least that a turn counts, in seconds of the rate.
+LEAST_S = 0.001
 #: Windows for which a limit that the service told is believed.
 BELIEVED_WINDOWS = 2.0
 
@@ -110,6 +120,25 @@ def take(meter: Meter, gauge: Gauge, amount: int, now: float) -> None:
     gauge.level -= amount
     number = quantum(meter, now)
     gauge.quanta[number] = gauge.quanta.get(number, 0) + amount
+
+
+def place(had: float, served: float, waiting: int, window_s: float) -> float:
+    """
+    Return the place in the line, least first.
+
+    :param had: seconds of the rate that one has had, and ``served`` where newcomers stand.
+    :param waiting: how many others wait.
+    """
+    return min(max(had, served), served + PASSED_WINDOWS * window_s / max(1, waiting))
+
+
+def newcomers_place(had: float, served: float, since_s: float) -> float:
+    """
+    Return where newcomers stand in the line when somebody is served: there, unless time runs behind.
+
+    :param had: what that one has had before, and ``served`` where newcomers stood ``since_s`` seconds ago.
+    """
+    return min(max(had, served), served + FORGOTTEN * max(0.0, since_s))
 
 
 def recovered(low: float, ceiling: float, since_s: float, window_s: float) -> float:

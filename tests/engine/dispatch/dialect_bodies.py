@@ -121,6 +121,7 @@ STOPS = [
 KEYS = [
     ("litellm", 401, openai("Authentication Error, no key", type="auth_error", param="None", code="401")),
     ("litellm, expired", 400, openai("Authentication Error - Expired Key.", type="expired_key", code="400")),
+    ("litellm, no database", 400, openai("No connected db.", type="no_db_connection", code="400")),
     ("litellm, budget", 400, openai("Budget has been exceeded!", type="budget_exceeded", code="400")),
     ("azure's gateway", 401, {"statusCode": 401, "message": "Access denied due to invalid key."}),
     ("azure", 401, openai("Access denied due to invalid subscription key.", code="401")),
@@ -230,4 +231,38 @@ FILTERED = [
         ),
     ),
     ("azure, no code", 400, openai("Triggering Azure OpenAI's content management policy.", code="400")),
+]
+CHECKS = [
+    (
+        "llama-cpp-python",
+        500,
+        openai(
+            "1 validation error:\n  {'type': 'float_parsing', 'loc': ('body', 'temperature'), 'msg': "
+            "'Input should be a valid number', 'input': 'what was sent'}\n\n  File",
+            type="internal_server_error",
+        ),
+    ),
+    (
+        "vllm, sglang",
+        400,
+        bare(
+            "[{'type': 'float_parsing', 'loc': ('body', 'temperature'), 'msg': 'Input should be a valid "
+            "number', 'input': 'what was sent'}]",
+            code=400,
+        ),
+    ),
+    (
+        "fastapi",
+        422,
+        {
+            "detail": [
+                {
+                    "type": "float_parsing",
+                    "loc": ["body", "temperature"],
+                    "msg": "Input should be a valid number",
+                    "input": "what was sent",
+                }
+            ]
+        },
+    ),
 ]

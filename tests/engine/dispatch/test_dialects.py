@@ -21,6 +21,7 @@ from airflow_provider_llmbatch.engine.exchange import (
 from airflow_provider_llmbatch.engine.items import Outcome, Usage
 from tests.engine.dispatch.dialect_bodies import (
     AGAIN,
+    CHECKS,
     FILTERED,
     KEYS,
     REWRITES,
@@ -99,6 +100,14 @@ def test_a_parameter_that_is_unknown_there_is_rewritten(row: Any):
     assert isinstance(advice, Rewrite)
     assert advice.drop == name
     assert advice.rename_to == ("max_tokens" if name == "max_completion_tokens" else None)
+
+
+@titled(CHECKS)
+def test_a_check_that_is_not_passed_is_a_bad_request_in_short_words_without_what_was_sent(row: Any):
+    advice = advised(*row[1:])
+    assert isinstance(advice, Final)
+    assert advice.outcome is Outcome.BAD_REQUEST
+    assert advice.error.message == f"HTTP {row[1]}: temperature: Input should be a valid number"
 
 
 @titled(FILTERED)

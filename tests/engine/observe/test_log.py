@@ -210,6 +210,13 @@ def test_the_end_is_an_account_with_what_may_have_been_paid_twice(
         ("timeout", None, None, "timeout"),
         ("malformed", 200, None, "base URL"),
         ("schema", None, None, "schema"),
+        ("http", 400, "budget_exceeded", "budget"),
+        ("http", 301, None, "base URL"),
+        ("connect", None, "EMFILE", "ulimit"),
+        ("truncated", None, None, "max_tokens"),
+        ("truncated_by_reasoning", None, None, "effort"),
+        ("refusal", None, None, "review"),
+        ("content_filter", None, None, "review"),
         ("strange", None, None, ""),
     ],
 )

@@ -145,3 +145,15 @@ def test_a_clock_that_goes_back_gives_nothing_away():
     taker.take(100)
     taker.now -= 1000.0
     assert taker.wait(1) > 0
+
+
+def test_who_came_first_is_passed_for_half_a_window_shared_by_all_who_wait():
+    assert arithmetic.place(had=3.0, served=1.0, waiting=4, window_s=60.0) == 3.0
+    assert arithmetic.place(had=300.0, served=1.0, waiting=4, window_s=60.0) == 1.0 + 30.0 / 4
+    assert arithmetic.place(had=0.0, served=7.0, waiting=4, window_s=60.0) == 7.0, "newcomers have no claims"
+
+
+def test_what_was_had_before_others_came_is_forgotten_a_little_faster_than_time_goes_by():
+    assert arithmetic.newcomers_place(had=5.0, served=0.0, since_s=1.0) == 1.1
+    assert arithmetic.newcomers_place(had=5.0, served=0.0, since_s=60.0) == 5.0
+    assert arithmetic.newcomers_place(had=0.0, served=2.0, since_s=1.0) == 2.0

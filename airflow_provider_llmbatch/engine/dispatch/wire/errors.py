@@ -8,7 +8,8 @@ Known forms of the object, from the services' public documentation and source:
 * SGLang, older vLLM: the object itself, marked ``"object": "error"``
 * Mistral: the same with a ``message`` that is an object, a list, or JSON in a string
 * LiteLLM's proxy: OpenAI's form with ``"None"`` for what is not known
-* FastAPI's checks: ``{"detail": "text"}`` or ``{"detail": [{"loc", "msg", "type"}]}``
+* FastAPI's checks: ``{"detail": "text"}`` or ``{"detail": [{"loc", "msg", "type"}]}``; llama-cpp-python sends
+  the latter as a text with status 500
 * Azure's gateway: ``{"statusCode", "message"}``; Gemini's: a list with one object
 """
 
@@ -31,12 +32,11 @@ _MESSAGES = ("message", "detail", "msg", "error", "error_description")
 #: How deep messages are nested at most: an object in a list in a string in an object.
 _NESTING = 5
 _FILTERS = ("content_filter_result", "content_filter_results")
-# A parameter that a check refuses, in JSON or in Python's notation, however often escaped.
-_FORBIDDEN = re.compile(
-    r"extra_forbidden\W{1,20}loc\W{1,20}body\W{1,20}(\w+)"
-    r"|loc\W{1,20}body\W{1,20}(\w+)\W{1,20}msg\W{1,20}extra (?:inputs|fields)",
-    re.IGNORECASE,
-)
+# What a check of pydantic's says about a field: its name, and what is wrong with it. It comes in JSON or in
+# Python's notation, escaped or not, and stands beside the value that was sent, which may be a prompt.
+_CHECK = re.compile(r"loc\W{1,20}body\W{1,20}(\w+)(?:.{0,80}?\Wmsg\W{1,20}([^'\"\\]{1,120}))?", re.DOTALL)
+_EXTRA = re.compile(r"extra (?:inputs|fields)", re.IGNORECASE)
+UNKNOWN_PARAMETER, INVALID_PARAMETER = "unknown_parameter", "invalid_parameter"
 
 
 def failure(status: int, data: Any, body: bytes, request_id: str | None) -> Failure:
@@ -58,16 +58,19 @@ def failure(status: int, data: Any, body: bytes, request_id: str | None) -> Fail
         )
     inner = error.get("innererror", error.get("inner_error"))
     inner = inner if isinstance(inner, dict) else {}
-    code, param = _code(error, inner, status), name(error.get("param"))
-    if forbidden := _forbidden(body):
-        code, param = code or "unknown_parameter", param or forbidden
+    code, param, message = _code(error, inner, status), name(error.get("param")), _message(error, inner)
+    if check := _CHECK.search(body[:4000].decode("utf-8", "replace")):
+        wrong = check[2] or "the service's check of the request was not passed"
+        code = UNKNOWN_PARAMETER if _EXTRA.match(wrong) else INVALID_PARAMETER
+        param = name(check[1])
+        message = shown(f"{param}: {wrong}", MESSAGE_LENGTH)
     return Failure(
         kind="http",
         status=status,
         code=code,
         type=name(error.get("type")),
         param=param,
-        message=_message(error, inner),
+        message=message,
         maybe_paid=status >= 500,
         request_id=request_id,
     )
@@ -130,11 +133,6 @@ def _code(error: dict[str, Any], inner: dict[str, Any], status: int) -> str | No
         if code is not None and code != str(status):
             return code
     return None
-
-
-def _forbidden(body: bytes) -> str | None:
-    found = _FORBIDDEN.search(body[:4000].decode("utf-8", "replace"))
-    return name(found[1] or found[2]) if found else None
 
 
 def _message(error: dict[str, Any], inner: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -77,10 +78,12 @@ class BertEncoder(nn.Module):
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             if config["model_type"] != "bert" or config.get("hidden_act") != "gelu":
                 raise ConfigurationError(f"text_model is a {config['model_type']}; give a BERT with gelu.")
-            encoder = cls(config)
+            with torch.device("meta"):  # random weights, drawn to be replaced, would cost the most
+                encoder = cls(config)
             held = load_file(str(folder / "model.safetensors"))
-            encoder.load_state_dict({ours: held[theirs] for ours, theirs in _names(len(encoder.layers))})
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            named = {ours: held[theirs] for ours, theirs in _names(len(encoder.layers))}
+            encoder.load_state_dict(named, assign=True)
+        except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
             raise ConfigurationError(
                 f"text_model cannot be read ({type(error).__name__}); give a folder with config.json, "
                 "model.safetensors and tokenizer.json of a BERT."

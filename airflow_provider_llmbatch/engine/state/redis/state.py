@@ -12,10 +12,8 @@ from typing import Any
 
 from airflow_provider_llmbatch.engine.state import arithmetic
 from airflow_provider_llmbatch.engine.state.protocols import (
-    QUANTA_PER_WINDOW,
     Grant,
     Level,
-    Meter,
     Need,
     Scope,
     Seen,
@@ -24,16 +22,11 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Taken,
     Told,
 )
-from airflow_provider_llmbatch.engine.state.redis import health, keys, scripts
+from airflow_provider_llmbatch.engine.state.redis import health, keys, request, scripts
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
 from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
 
 _MICRO = 1_000_000
-_UNITS = {"requests": 1, "tokens": 2, "micro_usd": 3}
-#: Seconds of the rate that one turn takes at most while others wait.
-TURN_S = 0.25
-#: A window longer than this starts evenly used after a loss of data, and not all at its end. Seconds.
-SPREAD_ABOVE_S = 600.0
 #: Seconds for which a run's progress is kept.
 STANDING_S = 14 * 86400
 
@@ -126,7 +119,7 @@ class RedisState(health.RedisHealth):
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """See :meth:`.protocols.Limits.levels`."""
         names = Keys(scope.domain)
-        sizes = [_meter(meter) for meter in scope.meters]
+        sizes = [request.meter_sizes(meter) for meter in scope.meters]
         answer = await self.script(
             "levels",
             [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
@@ -233,29 +226,23 @@ class RedisState(health.RedisHealth):
         said = scope.about(told)
         ask = {
             "id": take_id,
-            "owner": scope.owner,
-            "fence": scope.fence,
+            **request.rules(scope),
             "first": int(mark not in self._begun),
-            "throttle": scope.throttle,
-            "waiter": scope.waiter_key,
-            "priority": scope.priority,
-            "max_in_flight": scope.max_in_flight,
-            "lease_us": round(scope.lease_s * _MICRO),
-            "turn_us": round(TURN_S * _MICRO),
-            "window_us": round(scope.window_s * _MICRO),
-            "steepness": arithmetic.FACTOR_STEEPNESS,
-            "believed": arithmetic.BELIEVED_WINDOWS,
             "known_epoch": self._epoch,
             "server": self._server,
             "recent": int(self._recent),
             "undo": list(undo.items()),
-            "meters": [{**_meter(meter), **_told(said.get(meter))} for meter in scope.meters],
+            "meters": [
+                {**request.meter_sizes(meter), **request.told_of(said.get(meter))} for meter in scope.meters
+            ],
             "gates": health.asked(scope, seen),
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
-            "settled": [_settlement(one) for one in settled],
+            "settled": [request.settlement(one) for one in settled],
         }
         try:
-            answer: list[str] = await self.script("take", _keys(scope, self._wall()), [json.dumps(ask)])
+            answer: list[str] = await self.script(
+                "take", request.key_names(scope, self._wall()), [json.dumps(ask)]
+            )
         except BaseException:
             self._unanswered[take_id] = len(needs)
             raise
@@ -306,48 +293,3 @@ def _passes(error: Exception) -> bool:
         "MasterNotFoundError",
         "TryAgainError",
     )
-
-
-def _keys(scope: Scope, now: float) -> list[str]:
-    names = Keys(scope.domain)
-    return [
-        names.epoch,
-        names.fence(scope.owner),
-        names.throttle(scope.throttle),
-        names.leases(scope.throttle),
-        names.lease_data(scope.throttle, scope.owner),
-        names.queue(scope.queue_key),
-        names.turns(scope.queue_key),
-        *(names.meter(meter.key_at(now)) for meter in scope.meters),
-        *(names.open(meter.key_at(now)) for meter in scope.meters),
-        *(names.gate(gate.name) for gate in scope.gates),
-        names.gates,
-    ]
-
-
-def _meter(meter: Meter) -> dict[str, int]:
-    window_s = meter.window_s or 0.0
-    # Whole microseconds, rounded up, so that no rounding shortens what is kept.
-    quantum = -(-round(window_s * _MICRO) // QUANTA_PER_WINDOW)
-    return {
-        "unit": _UNITS[meter.unit],
-        "cap": meter.capacity,
-        "window": round(window_s * _MICRO),
-        "quantum": quantum,
-        "kept": round((window_s + meter.slack_s) * _MICRO) + quantum,
-        "burst": round(meter.burst_s * _MICRO),
-        "used": int(meter.counts == "used"),
-        "spread": QUANTA_PER_WINDOW if window_s > SPREAD_ABOVE_S else 1,
-    }
-
-
-def _settlement(one: Settlement) -> list[Any]:
-    tokens = -1 if one.tokens is None else one.tokens
-    micro_usd = -1 if one.micro_usd is None else one.micro_usd
-    return [one.grant.id, tokens, micro_usd, int(one.sent), int(one.late)]
-
-
-def _told(told: Told | None) -> dict[str, list[int]]:
-    if told is None:
-        return {}
-    return {"told": [-1 if amount is None else amount for amount in (told.limit, told.remaining)]}

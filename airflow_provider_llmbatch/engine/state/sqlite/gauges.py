@@ -111,6 +111,15 @@ class Gauges:
             if meter.window_s is None:
                 self._connection.execute("INSERT INTO holds VALUES (?, ?, ?)", (meter.key, lease, amount))
 
+    def seconds(self, needs: Sequence[Need]) -> float:
+        """Return for how long the rate has to flow for ``needs``, by the meter that takes longest."""
+        windows = (meter for meter in self._gauges if meter.window_s is not None)
+        longest = (
+            sum(need.amount(meter.unit) for need in needs) / (meter.rate * self._share(meter))
+            for meter in windows
+        )
+        return max(arithmetic.LEAST_S, *longest, arithmetic.LEAST_S)
+
     def settle(self, settlement: Settlement) -> None:
         """Correct every meter by what became of a grant."""
         if settlement.late:

@@ -23,6 +23,10 @@ CREATE TABLE IF NOT EXISTS turns (
     queue TEXT NOT NULL, waiter TEXT NOT NULL, priority INTEGER NOT NULL, ticket INTEGER NOT NULL,
     kept_until REAL NOT NULL, PRIMARY KEY (queue, waiter)
 ) WITHOUT ROWID;
+-- What each who waits has had, in seconds of the rate; waiter '' is where newcomers stand.
+CREATE TABLE IF NOT EXISTS had (
+    queue TEXT NOT NULL, waiter TEXT NOT NULL, seconds REAL NOT NULL, at REAL NOT NULL, PRIMARY KEY (queue, waiter)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fences (owner TEXT PRIMARY KEY, fence INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS standings (
     owner TEXT PRIMARY KEY, result_path TEXT NOT NULL, done INTEGER NOT NULL, items INTEGER NOT NULL,

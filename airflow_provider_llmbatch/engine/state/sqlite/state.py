@@ -32,7 +32,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
 )
 from airflow_provider_llmbatch.engine.state.sqlite.gauges import Gauges
 from airflow_provider_llmbatch.engine.state.sqlite.health import Gates, SqliteHealth
-from airflow_provider_llmbatch.engine.state.sqlite.turns import SHORTEST_S, Turns
+from airflow_provider_llmbatch.engine.state.sqlite.turns import Turns, held_back
 from airflow_provider_llmbatch.errors import ConfigurationError, StaleFenceError, StoreError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class SqliteState(SqliteHealth):
             if fence > scope.fence:
                 turns.leave()
             else:
-                taken = _held_back(turns, gates, until - now, needs) or self._granted(
+                taken = held_back(turns, gates, until - now, needs) or self._granted(
                     connection, scope, gauges, gates, turns, needs, now
                 )
             gauges.save()
@@ -221,7 +221,9 @@ class SqliteState(SqliteHealth):
     ) -> Taken:
         asked = needs[:1] if gates.are_tried else needs
         taken = self._grant(connection, scope, gauges, asked, now)
-        taken = _in_turn(turns, taken, len(asked))
+        if taken.grants:
+            turns.count(gauges.seconds([grant.need for grant in taken.grants]))
+        taken = turns.after(taken, len(asked))
         if taken.grants:
             gates.begin_trial()
         if len(taken.grants) == len(asked) < len(needs):
@@ -331,33 +333,6 @@ class SqliteState(SqliteHealth):
         return Standing(
             owner=owner, result_path=result_path, done=done, items=items, figures=json.loads(figures), at=at
         )
-
-
-def _held_back(turns: Turns, gates: Gates, throttled_s: float, needs: Sequence[Need]) -> Taken | None:
-    """Return the answer to who has to wait before limits are looked at; None for who has not."""
-    closed_s, closed = gates.wait()
-    if needs and closed_s:
-        turns.leave()
-        return Taken(grants=(), wait_s=closed_s, waits_for="gate", closed=closed)
-    if throttled_s > 0:
-        return Taken(grants=(), wait_s=throttled_s, waits_for="throttle" if needs else "")
-    if needs and not turns.is_mine:
-        return Taken(grants=(), wait_s=turns.keep(), waits_for="turn")
-    return None
-
-
-def _in_turn(turns: Turns, taken: Taken, needs: int) -> Taken:
-    """Keep or leave the place in the line, by what a take gave."""
-    # Calls that are open hold up one model; others in the line may have room.
-    if taken.refused or len(taken.grants) == needs or taken.waits_for == "in_flight":
-        turns.leave()
-    elif not taken.grants:
-        turns.keep()
-    else:
-        turns.start_over()
-        if turns.others_wait:
-            return replace(taken, wait_s=SHORTEST_S, waits_for="turn")
-    return taken
 
 
 def _fence(connection: sqlite3.Connection, owner: str) -> int:

@@ -103,7 +103,7 @@ end
 local function begin_trial(key, record, gate, now)
   if record.until_us then
     redis.call('HSET', key, 'until', as_text(now + gate.probe))
-  elseif is_tried(record, gate, now) then
+  elseif is_trial(record, gate, now) then
     redis.call('HSET', key, 'trial', as_text(now + gate.trial))
     redis.call('PEXPIRE', key, as_text(KEPT))
   end

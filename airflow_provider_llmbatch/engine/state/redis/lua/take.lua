@@ -4,7 +4,8 @@
 --       8… meters, and then, for each of them, what calls that are open hold of it (budgets only) · the
 --       gates, and after them the names of those ever parked
 -- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, turn_us,
---         known_epoch, recent, server, throttle (name), window_us, steepness, believed (windows), undo [[id, n]],
+--         known_epoch, recent, server, throttle (name), window_us, steepness, forgotten, passed_us, least_us,
+--         believed (windows), undo [[id, n]],
 --         meters [{unit, cap, window, kept, quantum, burst, used, spread, told {limit, remaining}}],
 --         gates [{name, failures, over, probe, trial, sticky, seen}], needs [[requests, tokens, micro_usd]], settled [[grant id, tokens, micro_usd, sent, late]]
 -- Returns strings: verdict, now, granted, wait_us, waits_for, fence, epoch, closed
@@ -265,6 +266,16 @@ local function answer(verdict, granted, wait, waits_for)
     text(tonumber(redis.call('HGET', KEYS[2], 'n') or 0)), epoch[1], closed}
 end
 
+-- What everybody has had that stands no further back than newcomers do says nothing.
+local function forget_what_was_had(served)
+  local fields = redis.call('HGETALL', KEYS[7])
+  for place = 1, #fields, 2 do
+    if string.sub(fields[place], 1, 5) == ':had:' and tonumber(fields[place + 1]) <= served then
+      redis.call('HDEL', KEYS[7], fields[place])
+    end
+  end
+end
+
 local function leave_queue()
   redis.call('ZREM', KEYS[6], ask.waiter)
   redis.call('HDEL', KEYS[7], ask.waiter)
@@ -305,10 +316,20 @@ if alone then ask.needs = {ask.needs[1]} end
 
 -- Turns --------------------------------------------------------------------------------------------
 
-local function line_up(at_the_end)
-  if at_the_end or not redis.call('ZSCORE', KEYS[6], ask.waiter) then
-    local ticket = redis.call('HINCRBY', KEYS[7], ':last', 1)
-    redis.call('ZADD', KEYS[6], text(ask.priority * 1000000000000 + ticket), ask.waiter)
+-- The line is in the order of what each has had, in microseconds of the rate: see arithmetic.place.
+local PRIORITY = 1000000000000000
+local line = redis.call('HMGET', KEYS[7], ':served', ':served-at', ':had:' .. ask.waiter)
+local served, served_at, had = tonumber(line[1] or 0), tonumber(line[2] or now), tonumber(line[3] or 0)
+if ask.first == 1 and line[1] then forget_what_was_had(served) end
+local mine = redis.call('ZSCORE', KEYS[6], ask.waiter)
+mine = mine and mine - ask.priority * PRIORITY
+local others = redis.call('ZCARD', KEYS[6]) - (mine and 1 or 0)
+
+local function line_up(anew)
+  local place = math.min(math.max(had, served), served + ask.passed_us / math.max(1, others))
+  -- Who is no longer alone is not passed for as long.
+  if anew or not mine or place < mine then
+    redis.call('ZADD', KEYS[6], text(ask.priority * PRIORITY + place), ask.waiter)
   end
   -- Everybody asks again at least once a second; whoever does not within two has lost its turn.
   redis.call('HSET', KEYS[7], ask.waiter, text(now + 2000000))
@@ -339,7 +360,6 @@ end
 
 local open = redis.call('ZCARD', KEYS[4])
 local taken = {0, 0, 0}
-local others = redis.call('ZCARD', KEYS[6]) - (redis.call('ZSCORE', KEYS[6], ask.waiter) and 1 or 0)
 
 -- Whether a spent budget could have room once the calls that are open are settled.
 local function may_come_free(index, amount)
@@ -412,6 +432,21 @@ if granted > 0 then
   -- A new try frees what the older ones had open, and so has to find it.
   redis.call('HSETNX', KEYS[2], ':' .. ask.throttle, '1')
 end
+
+-- Note what was taken: see arithmetic.newcomers_place.
+local function count()
+  local took = ask.least_us
+  for index, meter in ipairs(ask.meters) do
+    if meter.window > 0 then took = math.max(took, taken[meter.unit] * 1000 / gauges[index].rate) end
+  end
+  had = math.max(had, served)
+  served = math.min(had, served + ask.forgotten * math.max(0, now - served_at))
+  had = had + took
+  redis.call('HSET', KEYS[7], ':served', text(served), ':served-at', text(now), ':had:' .. ask.waiter, text(had))
+  redis.call('PEXPIRE', KEYS[7], 600000)
+end
+
+if granted > 0 then count() end
 
 local next_need = ask.needs[granted + 1]
 for index, meter in ipairs(ask.meters) do
