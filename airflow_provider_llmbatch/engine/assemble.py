@@ -63,7 +63,7 @@ async def assemble(
                 clocks=job.clocks,
                 reuse=reuse,
             )
-            pursuer = _pursuer(job, kit, attempts, limits, slots, pace, dispatcher, limiter, observe)
+            pursuer = _pursuer(job, kit, attempts, limits, slots, pace, dispatcher, limiter, observe, reuse)
             beat = Beat(
                 attempts=attempts,
                 pace=pace,
@@ -103,6 +103,7 @@ def _pursuer(
     dispatcher: Dispatcher,
     limiter: Limiter,
     observe: Observer,
+    reuse: Reuse | None,
 ) -> Pursuer:
     return Pursuer(
         attempts=attempts,
@@ -118,6 +119,7 @@ def _pursuer(
         observe=observe,
         clocks=job.clocks,
         stop=dispatcher.stop,
+        recall=reuse.recall if reuse else None,
     )
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_llmbatch.engine.clocks import Clocks
@@ -37,7 +37,7 @@ from airflow_provider_llmbatch.engine.exchange import (
     Rewrite,
     Stop,
 )
-from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Result, RunRef
+from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Request, Result, RunRef
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.state.protocols import Meter, Scope
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
@@ -82,6 +82,7 @@ class Pursuer:
     :param observe: gets the events.
     :param clocks: the process's clocks.
     :param stop: stops the run.
+    :param recall: finds an answer for a request that was throttled; None waits.
     """
 
     def __init__(
@@ -100,7 +101,9 @@ class Pursuer:
         observe: events.Observer,
         clocks: Clocks,
         stop: Callable[[LLMBatchError], None],
+        recall: Callable[[Request], Awaitable[Result | None]] | None = None,
     ) -> None:
+        self._recall = recall
         self._attempts = attempts
         self._limiter = limiter
         self._scope = scope
@@ -188,7 +191,14 @@ class Pursuer:
             course.otherwise = course.ended(advice.otherwise, reply, **self._here())
         tried.book()
         await self._prepare_next(course, advice)
-        return None
+        return await self._recalled(course, advice)
+
+    async def _recalled(self, course: Course, advice: Advice | None) -> Ended | None:
+        """End a throttled item with an answer that there is already, instead of waiting."""
+        if self._recall is None or not (isinstance(advice, Retry) and advice.shared):
+            return None
+        found = await self._recall(course.request)
+        return None if found is None else (replace(found, attempts=course.calls), _nothing)
 
     def _final(self, course: Course, advice: Advice | None) -> Final | None:
         """Return how the item ends, if the advice ends it or cannot be followed."""
