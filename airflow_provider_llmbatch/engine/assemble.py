@@ -74,7 +74,7 @@ async def assemble(
         stack.push_async_callback(lanes.close)
         composers = {name: kit.composer for name, kit in kits.items()}
         router = Router(job.table, lanes, composers, job.clocks)
-        pursuer = _pursuer(job, router, lanes, dispatcher, observe)
+        pursuer = _pursuer(job, router, lanes, dispatcher, observe, reuse)
         async with _beating(_beat(job, router, lanes, dispatcher, observe, state)):
             yield Assembled(dispatcher, lanes, router, pursuer)
 
@@ -104,7 +104,14 @@ def _beat(
     )
 
 
-def _pursuer(job: Job, router: Router, lanes: Lanes, dispatcher: Dispatcher, observe: Observer) -> Pursuer:
+def _pursuer(
+    job: Job,
+    router: Router,
+    lanes: Lanes,
+    dispatcher: Dispatcher,
+    observe: Observer,
+    reuse: Reuse | None,
+) -> Pursuer:
     return Pursuer(
         router=router,
         lanes=lanes,
@@ -115,4 +122,5 @@ def _pursuer(job: Job, router: Router, lanes: Lanes, dispatcher: Dispatcher, obs
         observe=observe,
         clocks=job.clocks,
         stop=dispatcher.stop,
+        recall=reuse.recall if reuse else None,
     )

@@ -222,6 +222,8 @@ class Result:
     attempts: int = 0
     usage: Usage = Usage()
     cost: Cost = Cost()
+    #: US dollars that the answer had cost where it was taken over from; None when it was asked for here
+    saved_usd: Decimal | None = None
     #: waiting for limits and retries
     queue_ms: float = 0.0
     #: the last call, from the first byte sent to the last received

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
-from airflow_provider_llmbatch.engine.dispatch.reuse import Reuse
+from airflow_provider_llmbatch.engine.dispatch.reuse import Recall, Reuse, When
 from airflow_provider_llmbatch.engine.identity import request_fingerprint
 from airflow_provider_llmbatch.engine.items import Chunk, Request, Result
 from airflow_provider_llmbatch.engine.job import Job
@@ -16,9 +17,13 @@ from airflow_provider_llmbatch.engine.state.claims import Claims, Pointer
 from airflow_provider_llmbatch.errors import LLMBatchError
 
 
-def reuse_of(job: Job, chunk: Chunk, folder: Folder, claims: Claims, fence: int) -> Reuse:
+def reuse_of(
+    job: Job, chunk: Chunk, folder: Folder, claims: Claims, fence: int, when: When = "first"
+) -> Reuse:
     """
     Return what finds answers for a run.
+
+    :param when: whether answers are looked for before a request is sent, or only once it is throttled.
 
     Two requests are one question when service, model, messages, parameters and schema are the same.
     """
@@ -28,16 +33,25 @@ def reuse_of(job: Job, chunk: Chunk, folder: Folder, claims: Claims, fence: int)
             job.connection.base_url, request.model, request.messages, request.params, job.schema.digest
         )
 
-    return Reuse(
-        claims,
-        holder=f"{job.owner}/{chunk.number}",
-        fence=fence,
-        here=(folder.uri, chunk.number),
-        question=question,
-        read=_reader(job),
-        run=job.run,
-        wall=job.clocks.wall,
-    )
+    how: dict[str, Any] = {
+        "holder": f"{job.owner}/{chunk.number}",
+        "fence": fence,
+        "here": (folder.uri, chunk.number),
+        "question": question,
+        "read": _reader(job),
+        "run": job.run,
+        "wall": job.clocks.wall,
+    }
+    if when == "first":
+        return Reuse(claims, **how)
+    always = job.connection.cache_on_throttle == "always"
+    return Recall(claims, may_repeat=lambda request: always or not wants_variety(request), **how)
+
+
+def wants_variety(request: Request) -> bool:
+    """Whether a request asks for another answer each time: a temperature above 0, and no seed."""
+    temperature = request.params.get("temperature")
+    return isinstance(temperature, int | float) and temperature > 0 and request.params.get("seed") is None
 
 
 def _reader(job: Job) -> Callable[[Pointer], Result | None]:

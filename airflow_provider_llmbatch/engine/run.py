@@ -27,6 +27,7 @@ from airflow_provider_llmbatch.engine.account import Account
 from airflow_provider_llmbatch.engine.again import Again
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.attempt import MICRO
+from airflow_provider_llmbatch.engine.dispatch.reuse import When
 from airflow_provider_llmbatch.engine.dispatch.work import Chain, Work
 from airflow_provider_llmbatch.engine.identity import UniqueIds, digest_rows
 from airflow_provider_llmbatch.engine.items import BadItem, Chunk, Item, Outcome, Result
@@ -132,6 +133,7 @@ async def run(
     note: Note,
     again: Again | None = None,
     claims: Claims | None = None,
+    reuse_when: When = "first",
     stops: Stops | None = None,
 ) -> Manifest:
     """
@@ -142,6 +144,7 @@ async def run(
     :param again: sends only these items, and leaves the chunk's manifest to the caller; None sends what is
         left.
     :param claims: who asks which question; None asks every one, whoever else has.
+    :param reuse_when: whether others' answers are taken first, or only instead of waiting when throttled.
     :param stops: which runs shall stop; None dispatches to the end.
     :raises ConfigurationError: for a budget without a price, or results of another host.
     :raises InputError: when the source changed, or the results there answer another input.
@@ -160,7 +163,7 @@ async def run(
     manifests.forget(folder, chunk.number)
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
     account = Account(job, chunk, store, events.Fanout([observe, progress]), again)
-    reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence)
+    reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence, reuse_when)
     async with progress.kept(), reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):

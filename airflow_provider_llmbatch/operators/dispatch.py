@@ -300,12 +300,20 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
         async def main() -> Manifest:
             state = surroundings.open_state(settings)
-            claims = surroundings.open_claims(state) if reuse else None
+            cached = job.connection.cache_on_throttle != "never"
+            claims = surroundings.open_claims(state) if reuse or cached else None
             stops = surroundings.open_stops(state)
             try:
                 await surroundings.warn_about(state, self.log.warning)
                 return await run(
-                    job, chunk, state=state, observe=observe, note=self.log.info, claims=claims, stops=stops
+                    job,
+                    chunk,
+                    state=state,
+                    observe=observe,
+                    note=self.log.info,
+                    claims=claims,
+                    reuse_when="first" if reuse else "throttled",
+                    stops=stops,
                 )
             finally:
                 await state.close()

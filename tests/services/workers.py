@@ -16,25 +16,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_llmbatch.engine.state.claims import Claimed
+from airflow_provider_llmbatch.engine.state.redis.claims import RedisClaims
+
 ROOT = Path(__file__).parents[2]
 READY = "ready"
 
 
-def start(**wanted: Any) -> subprocess.Popen[str]:
+def start(*, root: Path = ROOT, **wanted: Any) -> subprocess.Popen[str]:
     """
     Start a worker.
 
+    :param root: folder with the package and the tests; another one than ours holds another build.
     :param wanted: ``state`` (a URL), ``url`` of the service, ``results``, ``name``, ``items``, ``extra`` of
         the connection, and optionally ``sizes`` (words by item, in turn), ``key``, ``budget_usd``,
         ``max_tokens``, ``policy``, ``fallback`` (URL of a second service), ``hold`` (do nothing until
-        :func:`release`).
+        :func:`release`), ``topic`` (what the questions are about,
+        if not the worker itself), ``claimed_s`` (claim questions, for so many seconds).
     """
     worker = subprocess.Popen(
         [sys.executable, "-m", "tests.services.workers"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
+        cwd=root,
     )
     assert worker.stdin is not None
     worker.stdin.write(json.dumps(wanted) + "\n")
@@ -68,6 +73,17 @@ def manifest(worker: subprocess.Popen[str], timeout: float = 120.0) -> dict[str,
     return found
 
 
+class ShortClaims(RedisClaims):
+    """Claims that end soon when their owner is heard of no more."""
+
+    def __init__(self, state: Any, held_s: float) -> None:
+        super().__init__(state)
+        self._held_s = held_s
+
+    async def claim(self, question: str, holder: str, *, fence: int, held_s: float = 0.0) -> Claimed:
+        return await super().claim(question, holder, fence=fence, held_s=self._held_s)
+
+
 async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
     from airflow_provider_llmbatch.engine.connection import parse
     from airflow_provider_llmbatch.engine.dispatch.policy import Policy
@@ -83,8 +99,9 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
     from airflow_provider_llmbatch.engine.validate.schema import output_schema
 
     sizes = wanted.get("sizes", [20])
+    topic = wanted.get("topic", wanted["name"])
     rows = [
-        {"id": f"{wanted['name']}-{n}", "prompt": f"{wanted['name']} {n} " + "word " * sizes[n % len(sizes)]}
+        {"id": f"{wanted['name']}-{n}", "prompt": f"{topic} {n} " + "word " * sizes[n % len(sizes)]}
         for n in range(wanted["items"])
     ]
     job = Job(
@@ -119,7 +136,9 @@ async def _run(wanted: dict[str, Any]) -> dict[str, Any]:
         sys.stdin.read()
     try:
         log = LogObserver(logging.getLogger(wanted["name"]), wanted["items"], interval_s=2.0)
-        return (await run(job, whole(job), state=state, observe=log, note=logging.info)).to_json()
+        claims = ShortClaims(state, wanted["claimed_s"]) if "claimed_s" in wanted else None
+        chunk = whole(job)
+        return (await run(job, chunk, state=state, observe=log, note=logging.info, claims=claims)).to_json()
     finally:
         await state.close()
 

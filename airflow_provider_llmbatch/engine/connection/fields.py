@@ -17,6 +17,7 @@ from airflow_provider_llmbatch.engine.connection.settings import (
     CONNECT_TIMEOUT_S,
     TIMEOUT_S,
     WINDOW_S,
+    CacheOnThrottle,
     Counts,
     ResponseFormat,
 )
@@ -144,6 +145,7 @@ class Extra(Rates):
 
     api: Literal["chat_completions"] = "chat_completions"
     response_format: ResponseFormat = "json_schema"
+    cache_on_throttle: CacheOnThrottle = "never"
     account: Text | None = None
     credential_id: Text | None = None
     credentials: Annotated[tuple[CredentialEntry, ...], BeforeValidator(_json_text)] = ()

@@ -67,6 +67,7 @@ def parse(
         budgets=tuple(Budget(**entry.model_dump()) for entry in fields.budgets),
         api=fields.api,
         response_format=fields.response_format,
+        cache_on_throttle=fields.cache_on_throttle,
         model=fields.model,
         azure_deployment=fields.azure_deployment,
         api_version=fields.api_version,

@@ -34,6 +34,7 @@ _REMEDIES = {
     "budgets": 'a list such as [{"name": "team", "usd": 50, "per": "day"}]',
     "per": "'run', 'day' or 'month'",
     "arrival_slack": "a number of seconds from 0",
+    "cache_on_throttle": "'never', 'unsampled' or 'always'",
     "ca_file": "the path of a PEM file",
     "counts": "'reserved' or 'used'",
     "credentials": 'a list such as [{"api_key": "…", "account": "…"}]',

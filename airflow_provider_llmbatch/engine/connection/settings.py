@@ -21,6 +21,9 @@ Counts = Literal["reserved", "used"]
 #: How a service is asked for replies that follow a schema; only the first is sure to show it to the model.
 ResponseFormat = Literal["json_schema", "json_object_schema", "json_object", "none"]
 
+#: Which requests may be answered by an earlier answer when the service throttles them.
+CacheOnThrottle = Literal["never", "unsampled", "always"]
+
 #: Seconds of the rate that may be sent at once after a pause.
 BURST_SECONDS = 5.0
 #: Seconds a granted request may take to arrive at the service.
@@ -122,6 +125,9 @@ class ConnectionSettings:
     api: Literal["chat_completions"] = "chat_completions"
     #: form in which the endpoint takes a schema
     response_format: ResponseFormat = "json_schema"
+    #: whether a throttled request takes the answer that another has had; ``unsampled`` leaves those out that
+    #: ask for variety
+    cache_on_throttle: CacheOnThrottle = "never"
     #: model of calls that name none
     model: str | None = None
     azure_deployment: str | None = None

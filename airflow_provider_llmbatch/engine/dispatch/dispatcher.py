@@ -144,7 +144,7 @@ class Dispatcher:
         if found is not None:
             return self._put(found)
         result = await self._paid(course)
-        await self._reuse.settle(question, result)
+        await self._reuse.settle(question, result, by_fallback=course.request is not question)
         return result
 
     async def _paid(self, course: Course) -> Result:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_llmbatch.engine.clocks import Clocks
@@ -37,7 +38,7 @@ from airflow_provider_llmbatch.engine.exchange import (
     Rewrite,
     Stop,
 )
-from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Result, RunRef
+from airflow_provider_llmbatch.engine.items import ItemError, Outcome, Request, Result, RunRef
 from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.state.protocols import Meter
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
@@ -61,6 +62,7 @@ class Pursuer:
     :param observe: gets the events.
     :param clocks: the process's clocks.
     :param stop: stops the run.
+    :param recall: finds an answer for a request that was throttled; None waits.
     """
 
     def __init__(
@@ -75,7 +77,9 @@ class Pursuer:
         observe: events.Observer,
         clocks: Clocks,
         stop: Callable[[LLMBatchError], None],
+        recall: Callable[[Request], Awaitable[Result | None]] | None = None,
     ) -> None:
+        self._recall = recall
         self._router = router
         self._lanes = lanes
         self._check = check
@@ -182,29 +186,34 @@ class Pursuer:
     async def _obey(
         self, course: Course, tried: Tried, advice: Advice | None, history: History
     ) -> Ended | None:
-        reply = tried.seen if isinstance(tried.seen, Reply) else None
         if isinstance(advice, Retry) and advice.shared:
             await self._throttle(course.lane, advice.delay_s, course.request.model)
+            found = None if self._recall is None else await self._recall(course.request)
+            if found is not None:
+                return replace(found, attempts=course.calls), tried.book
         here = course.lane
         final = self._final(course, advice, history)
-        outcome = None if final is None else final.outcome
-        if final is not None:
-            course.otherwise = course.ended(final, reply, **self._here(course))
+        self._remember(course, tried, advice, final)
         moved = not isinstance(advice, OtherCredential) and self._router.detour(
-            course, facts_of(tried.seen, outcome)
+            course, facts_of(tried.seen, None if final is None else final.outcome)
         )
-        if isinstance(tried.seen, Failure):
-            self._tell(course, tried.seen, "Fallback" if moved else type(advice).__name__, here)
-        elif isinstance(advice, Final):
-            self._tell(course, advice.error, "Fallback" if moved else "Final", here)
+        problem = tried.seen if isinstance(tried.seen, Failure) else final and final.error
+        if problem is not None:
+            self._tell(course, problem, "Fallback" if moved else type(advice).__name__, here)
         if final is not None and not moved and course.otherwise is not None:
             return course.otherwise, tried.book
-        if isinstance(advice, Enlarge) and final is None:
-            course.otherwise = course.ended(advice.otherwise, reply, **self._here(course))
         tried.book()
         if not moved:
             await self._prepare_next(course, tried.seen, advice)
         return None
+
+    def _remember(self, course: Course, tried: Tried, advice: Advice | None, final: Final | None) -> None:
+        """Keep how the item ends when nothing better can be had."""
+        reply = tried.seen if isinstance(tried.seen, Reply) else None
+        if final is not None:
+            course.otherwise = course.ended(final, reply, **self._here(course))
+        elif isinstance(advice, Enlarge):
+            course.otherwise = course.ended(advice.otherwise, reply, **self._here(course))
 
     def _final(self, course: Course, advice: Advice | None, history: History) -> Final | None:
         """Return how the item ends, if the advice ends it or cannot be followed."""

@@ -50,6 +50,9 @@ class Claims(Protocol):
         :param holder: the task; a later ``fence`` of the same task takes its claims over.
         """
 
+    async def look(self, question: str) -> Pointer | None:
+        """Return where the answer lies, if there is one, and claim nothing."""
+
     async def renew(self, questions: Sequence[str], holder: str, *, held_s: float = HELD_S) -> None:
         """Hold on to claims whose calls are still under way."""
 

@@ -97,3 +97,15 @@ async def test_a_million_claims_take_at_most_160_megabytes_of_redis(request: pyt
     grown = int((await state.command("INFO", "memory"))["used_memory"]) - before
     await state.close()
     assert grown / 50_000 * 1_000_000 <= 160_000_000
+
+
+async def test_who_only_looks_claims_nothing_and_sees_answers_alone(claims: Claims):
+    assert await claims.look("q") is None
+    assert (await claims.claim("q", "a", fence=1)).won
+    assert await claims.look("q") is None
+    await claims.answer("q", "a", HERE)
+    assert await claims.look("q") == HERE
+    await claims.claim("short", "a", fence=1)
+    await claims.answer("short", "a", HERE, kept_s=0.05)
+    await asyncio.sleep(0.1)
+    assert await claims.look("short") is None

@@ -34,6 +34,12 @@ class RedisClaims:
             return Claimed(answer=await self._pointer(value))
         return Claimed(won=verdict == "won", held_s=int(value or 0) / 1000)
 
+    async def look(self, question: str) -> Pointer | None:
+        """See :meth:`..claims.Claims.look`."""
+        bucket, field = _place(question)
+        value = await self._state.script("claim_look", [bucket], [field])
+        return await self._pointer(value) if value else None
+
     async def renew(self, questions: Sequence[str], holder: str, *, held_s: float = HELD_S) -> None:
         """See :meth:`..claims.Claims.renew`."""
         for question in questions:
@@ -71,11 +77,14 @@ class RedisClaims:
         return Pointer(path=self._paths[name], chunk=int(chunk), index=int(index))
 
 
-def _place(question: str) -> tuple[str, str]:
-    """Return the hash and the field of a question."""
+def bucket_of(question: str) -> tuple[int, str]:
+    """Return the number of the hash that a question lies in, and its field there."""
     digest = hashlib.sha256(question.encode()).digest()
-    bucket = int.from_bytes(digest[:2]) % BUCKETS
-    field = base64.b85encode(digest[2:14]).decode()
+    return int.from_bytes(digest[:2]) % BUCKETS, base64.b85encode(digest[2:14]).decode()
+
+
+def _place(question: str) -> tuple[str, str]:
+    bucket, field = bucket_of(question)
     return f"{VERSION}:claims:{{{bucket}}}", field
 
 

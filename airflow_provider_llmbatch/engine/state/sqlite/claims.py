@@ -39,6 +39,18 @@ class SqliteClaims:
 
         return await self._state.step(step)
 
+    async def look(self, question: str) -> Pointer | None:
+        """See :meth:`..claims.Claims.look`."""
+
+        def step(connection: sqlite3.Connection, now: float) -> Pointer | None:
+            row = connection.execute(
+                "SELECT path, chunk, item FROM claims WHERE question = ? AND ends > ? AND path IS NOT NULL",
+                (question, now),
+            ).fetchone()
+            return None if row is None else Pointer(path=row[0], chunk=row[1], index=row[2])
+
+        return await self._state.step(step)
+
     async def renew(self, questions: Sequence[str], holder: str, *, held_s: float = HELD_S) -> None:
         """See :meth:`..claims.Claims.renew`."""
 
