@@ -63,6 +63,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "io_queue": _option("Queue of tasks that wait for services, unless a task names one.", example="io"),
     "cpu_queue": _option("Queue of tasks that compute, unless a task names one.", example="cpu"),
     "gpu_queue": _option("Queue of tasks that need a GPU, unless a task names one.", example="gpu"),
+    "token_providers": _option(
+        "Functions that give API keys that expire, as JSON by the name that connections use in their extra "
+        "field token_provider. A function takes the connection's id and returns the key, or the key and the "
+        "Unix time at which it expires.",
+        example='{"entra": "company.tokens.entra"}',
+        default="{}",
+    ),
     "single_host": _option(
         "Say that all workers run on one host, so that state and results on its disk are good enough.",
         type="boolean",
@@ -135,6 +142,11 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "Further API keys",
         _OPTIONAL_LIST,
         'Used when the first one fails: [{"api_key": "…", "account": "…"}].',
+    ),
+    "token_provider": _field(
+        "Token provider",
+        _OPTIONAL_TEXT,
+        "Name in [llmbatch] token_providers of what gives keys that expire, in place of the API key.",
     ),
     "api": _field(
         "API",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -41,6 +42,8 @@ class Settings:
     io_queue: str | None
     cpu_queue: str | None
     gpu_queue: str | None
+    #: dotted paths of functions that give keys, by name
+    token_providers: Mapping[str, str]
     single_host: bool
     shared_filesystem: bool
     #: seconds
@@ -105,6 +108,7 @@ def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Setti
         io_queue=text("io_queue"),
         cpu_queue=text("cpu_queue"),
         gpu_queue=text("gpu_queue"),
+        token_providers=_token_providers(required("token_providers")),
         single_host=_boolean("single_host", required("single_host")),
         shared_filesystem=_boolean("shared_filesystem", required("shared_filesystem")),
         defer_after=defer_after,
@@ -113,6 +117,16 @@ def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Setti
         statsd_port=_port("statsd_port", required("statsd_port")),
         statsd_prefix=_metric_prefix("statsd_prefix", text("statsd_prefix")),
     )
+
+
+def _token_providers(text: str) -> Mapping[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all("." in str(path) for path in found.values()):
+        raise _refusal("token_providers", f"is {text[:80]!r}", 'give {"name": "package.module.function"}')
+    return found
 
 
 def _airflow_home() -> str:

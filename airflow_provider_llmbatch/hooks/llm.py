@@ -9,6 +9,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_llmbatch.errors import ConfigurationError
+from airflow_provider_llmbatch.hooks.tokens import Token, fresh_token
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -47,10 +48,12 @@ class LLMBatchHook(BaseHook):
         connection = self.get_connection(self.llm_conn_id)
         extra = _extra(connection)
         _refuse_unread_parts(connection)
+        token = _token(self.llm_conn_id, connection.password, extra)
         settings = parse(
             self.llm_conn_id,
             host=connection.host,
-            password=connection.password,
+            password=token.text,
+            expires_at=token.expires_at,
             extra=extra,
             conn_type=connection.conn_type,
         )
@@ -77,6 +80,22 @@ class LLMBatchHook(BaseHook):
         except ConfigurationError as error:
             return False, str(error)
         return probe(settings)
+
+
+def _token(conn_id: str, password: str | None, extra: Any) -> Token:
+    """Return the key: the password, or a fresh one of the provider that the connection names."""
+    from airflow_provider_llmbatch.settings import load_settings
+
+    name = extra.get("token_provider") if isinstance(extra, dict) else None
+    if not name:
+        return Token(password or "", None)
+    if password:
+        raise ConfigurationError(
+            f"Connection {conn_id!r} has both a password and a token_provider; leave one of them empty."
+        )
+    token = fresh_token(str(name), conn_id, load_settings().token_providers)
+    mask_secret(token.text)
+    return token
 
 
 def _extra(connection: Connection) -> Any:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError
 from airflow_provider_llmbatch.operators import arguments, surroundings
+from airflow_provider_llmbatch.operators.routes import End, Table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_llmbatch.engine.job import Job
+    from airflow_provider_llmbatch.engine.job import Asked, Job
     from airflow_provider_llmbatch.engine.results.folder import Folder
     from airflow_provider_llmbatch.engine.summary import Plan
     from airflow_provider_llmbatch.settings import Settings
@@ -36,11 +37,13 @@ def job_of(
     result_path: str,
     sample: Any,
     max_failed: Any,
+    routes: Table | None = None,
     **further: Any,
 ) -> Job:
     """
     Read arguments, connection, prompt and source, and make a job of them.
 
+    :param routes: the endpoints that items may go to; None knows one.
     :param further: fields of the job that only one operator has.
     :raises ConfigurationError: naming the argument, its value and the remedy.
     :raises InputError: for a source or prompt that cannot be used.
@@ -52,19 +55,17 @@ def job_of(
     from airflow_provider_llmbatch.hooks.llm import LLMBatchHook
     from airflow_provider_llmbatch.operators.storage import filesystem_of, open_source
 
-    connection = LLMBatchHook(llm_conn_id).settings()
     found = arguments.prompt_of(prompt, context, settings)
-    asked = arguments.optional_text(model) or connection.model or connection.azure_deployment
-    if not asked:
-        raise ConfigurationError(
-            f"Neither the task nor connection {llm_conn_id!r} names a model; set 'model' in one of them."
-        )
+    ends = asked_of(routes, llm_conn_id, arguments.optional_text(model))
+    first = ends[next(iter(ends))]
     given = source if not isinstance(source, str) else arguments.source_location(source, context)
     return Job(
         source=open_source(given),
         prompt=found,
-        connection=connection,
-        model=asked,
+        connection=first.connection,
+        model=first.model,
+        routes=routes.routes if routes else None,
+        asked=ends if routes else {},
         schema=output_schema(output_type if output_type is not None else found.output_schema),
         result_path=result_path,
         filesystem=filesystem_of(result_path),
@@ -74,8 +75,31 @@ def job_of(
         sample=arguments.optional_whole_number("sample", sample),
         max_failed=arguments.share("max_failed", max_failed),
         host=surroundings.host_of(settings) if is_local(result_path) else "",
+        reread=lambda conn_id: LLMBatchHook(conn_id).settings(),
         **further,
     )
+
+
+def asked_of(routes: Table | None, llm_conn_id: str, model: str | None) -> dict[str, Asked]:
+    """
+    Return whom a task asks, by the name of the endpoint; the first is its default.
+
+    :raises ConfigurationError: for a connection that cannot be used, or an endpoint without a model.
+    """
+    from airflow_provider_llmbatch.engine.job import ONLY, Asked
+    from airflow_provider_llmbatch.hooks.llm import LLMBatchHook
+
+    found = {}
+    for name, end in (routes.ends if routes else {ONLY: End(None, None)}).items():
+        conn_id = end.llm_conn_id or llm_conn_id
+        connection = LLMBatchHook(conn_id).settings()
+        asked = end.model or model or connection.model or connection.azure_deployment
+        if not asked:
+            raise ConfigurationError(
+                f"Neither the task nor connection {conn_id!r} names a model; set 'model' in one of them."
+            )
+        found[name] = Asked(connection=connection, model=asked)
+    return found
 
 
 def item_lines(items: Iterable[Any]) -> Iterator[bytes]:

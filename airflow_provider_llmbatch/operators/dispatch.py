@@ -21,6 +21,7 @@ from airflow_provider_llmbatch.operators.fate import decided, judge
 from airflow_provider_llmbatch.operators.links import LLMBatchReportLink, push_report_link
 from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.places import Note, leave_note
+from airflow_provider_llmbatch.operators.routes import Given, read_table
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
 from airflow_provider_llmbatch.settings import queue_of
 
@@ -63,6 +64,10 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
     :param result_path: folder of the results, or a URL, which may name a connection
         (``s3://my_conn@bucket/path``); one per task and run below ``[llmbatch] results_path`` when left out.
     :param model_params: request parameters, such as ``{"max_tokens": 200}``, over those of the prompt.
+    :param routes: several endpoints for one task: a mapping with ``endpoints`` (by name, each with
+        ``llm_conn_id`` and ``model``), ``rules`` (each with ``if``, ``use`` and optionally ``from``) and
+        ``sticky``; or a list of connections, each of which stands in for the one before it. Checked when the
+        DAG is parsed, and not a template.
     :param max_attempts: calls per item that count as tries; being throttled does not.
     :param budget_usd: most US dollars for all chunks of this task in this run; the rest stays unsent.
     :param sample: a pilot: only the first so many items of the source. The manifest says what the rest would
@@ -119,6 +124,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         output_type: Any = None,
         result_path: str | None = None,
         model_params: Mapping[str, Any] | None = None,
+        routes: Given | None = None,
         max_attempts: int | str = MAX_ATTEMPTS,
         budget_usd: Decimal | float | str | None = None,
         sample: int | str | None = None,
@@ -142,6 +148,9 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         self.output_type = output_type
         self.result_path = result_path
         self.model_params = model_params
+        self.routes = routes
+        if routes is not None:
+            read_table(routes)
         self.max_attempts = max_attempts
         self.budget_usd = budget_usd
         self.sample = sample
@@ -268,6 +277,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         result_path = arguments.result_location(self.result_path, context, settings, apart=not self.chunk)
         if is_local(result_path):
             surroundings.refuse_other_hosts(settings, f"The result path {result_path}")
+        table = None if self.routes is None else read_table(self.routes)
         runtime = arguments.optional_text(self.max_runtime)
         deferrable = arguments.yes_or_no("deferrable", self.deferrable)
         return job_of(
@@ -282,12 +292,14 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             result_path=result_path,
             sample=self.sample,
             max_failed=self.max_failed,
+            routes=table,
             budget_usd=arguments.dollars("budget_usd", self.budget_usd),
             on_existing=arguments.choice("on_existing", self.on_existing, _ON_EXISTING),
             occasion=arguments.occasion(context),
             priority=_PRIORITIES.index(self._priority(context)),
             policy=Policy(
                 max_attempts=arguments.whole_number("max_attempts", self.max_attempts),
+                sticky=table.sticky if table else False,
                 max_wait_s=arguments.seconds("max_wait", self._max_wait(settings)),
                 defer_after_s=settings.defer_after if deferrable else None,
                 max_runtime_s=arguments.seconds("max_runtime", runtime) if deferrable and runtime else None,

@@ -148,6 +148,7 @@ class Extra(Rates):
     cache_on_throttle: CacheOnThrottle = "never"
     account: Text | None = None
     credential_id: Text | None = None
+    token_provider: Text | None = None
     credentials: Annotated[tuple[CredentialEntry, ...], BeforeValidator(_json_text)] = ()
     limits: Annotated[tuple[LimitEntry, ...], BeforeValidator(_json_text)] = ()
     budgets: Annotated[tuple[BudgetEntry, ...], BeforeValidator(_json_text)] = ()

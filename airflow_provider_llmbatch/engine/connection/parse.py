@@ -34,6 +34,7 @@ def parse(
     password: str | None,
     extra: Mapping[str, Any],
     conn_type: str | None = CONN_TYPE,
+    expires_at: float | None = None,
 ) -> ConnectionSettings:
     """
     Read a connection.
@@ -43,6 +44,7 @@ def parse(
     :param password: the API key; None for an endpoint that asks for none.
     :param extra: the extra fields, decoded.
     :param conn_type: ``llmbatch``, or ``openai`` or ``pydanticai`` as other providers write them.
+    :param expires_at: Unix seconds at which the key expires, when it does.
     :raises ConfigurationError: naming the field, its value unless it is a secret, and the remedy.
     """
     plain = _plain(conn_id, conn_type, host or "", password or "", extra)
@@ -62,6 +64,7 @@ def parse(
         base_url=address.base_url,
         login=address.login,
         query=address.query,
+        expires_at=expires_at,
         credentials=credentials,
         limits=_limits(conn_id, fields, credentials),
         budgets=tuple(Budget(**entry.model_dump()) for entry in fields.budgets),
@@ -126,7 +129,9 @@ def _credentials(conn_id: str, plain: Plain, fields: Extra, address: Address) ->
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise refusal(conn_id, "password", f"{reason}; paste the key again") from None
-        given.insert(0, (plain.password, fields.credential_id, fields.account))
+        # Keys that a provider gives change; the credential and its limits stay.
+        id = fields.credential_id or fields.token_provider
+        given.insert(0, (plain.password, id, fields.account))
     host = address.base_url.partition("://")[2].partition("/")[0]
     found = tuple(Credential.of(Secret(key), host=host, id=id, account=account) for key, id, account in given)
     for what, values in (("key", [c.key for c in found]), ("id", [c.id for c in found])):

@@ -47,7 +47,9 @@ _REMEDIES = {
     "response_format": "'json_schema', 'json_object_schema', 'json_object' or 'none'",
     **dict.fromkeys(("cached_input", "input", "output"), _DOLLARS),
     **dict.fromkeys(("burst_seconds", "connect_timeout_s", "timeout_s", "window_s"), _SECONDS),
-    **dict.fromkeys(("account", "azure_deployment", "name", "credential_id", "id", "model"), _TEXT),
+    **dict.fromkeys(
+        ("account", "azure_deployment", "name", "credential_id", "id", "model", "token_provider"), _TEXT
+    ),
 }
 _KNOWN_IN: dict[str, type[BaseModel]] = {
     "budgets": BudgetEntry,

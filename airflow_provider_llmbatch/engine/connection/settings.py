@@ -140,6 +140,8 @@ class ConnectionSettings:
     prices: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict)
     timeout_s: float = TIMEOUT_S
     connect_timeout_s: float = CONNECT_TIMEOUT_S
+    #: Unix seconds at which the first key expires; None when it does not
+    expires_at: float | None = None
     #: most calls that one process keeps open, whatever the limits allow
     concurrency: int | None = None
     #: file with the certificates to trust, in PEM format

@@ -197,9 +197,10 @@ class Pursuer:
         moved = not isinstance(advice, OtherCredential) and self._router.detour(
             course, facts_of(tried.seen, None if final is None else final.outcome)
         )
-        problem = tried.seen if isinstance(tried.seen, Failure) else final and final.error
-        if problem is not None:
-            self._tell(course, problem, "Fallback" if moved else type(advice).__name__, here)
+        if isinstance(tried.seen, Failure):
+            self._tell(course, tried.seen, "Fallback" if moved else type(advice).__name__, here)
+        elif final is not None:
+            self._tell(course, final.error, "Fallback" if moved else "Final", here)
         if final is not None and not moved and course.otherwise is not None:
             return course.otherwise, tried.book
         tried.book()
