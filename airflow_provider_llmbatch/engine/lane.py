@@ -133,6 +133,7 @@ class LaneOpener:
                 window=self._kits[route].window,
                 credential=limits.gates[0],
                 endpoint=limits.gates[1],
+                expires_at=job.connection.expires_at,
                 learnt=self._learnt[route],
             )
         )

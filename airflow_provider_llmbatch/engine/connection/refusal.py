@@ -43,13 +43,12 @@ _REMEDIES = {
     "limits": 'a list such as [{"models": ["gpt-4o*"], "requests_per_minute": 500}]',
     "models": 'a list of model names or patterns, such as ["gpt-4o*"]',
     "prices": 'an object such as {"my-model": {"input": "0.15", "output": "0.60"}}',
+    "token_provider": "a name of [llmbatch] token_providers, or leave it out",
     "proxy": "the URL of an HTTP proxy",
     "response_format": "'json_schema', 'json_object_schema', 'json_object' or 'none'",
     **dict.fromkeys(("cached_input", "input", "output"), _DOLLARS),
     **dict.fromkeys(("burst_seconds", "connect_timeout_s", "timeout_s", "window_s"), _SECONDS),
-    **dict.fromkeys(
-        ("account", "azure_deployment", "name", "credential_id", "id", "model", "token_provider"), _TEXT
-    ),
+    **dict.fromkeys(("account", "azure_deployment", "name", "credential_id", "id", "model"), _TEXT),
 }
 _KNOWN_IN: dict[str, type[BaseModel]] = {
     "budgets": BudgetEntry,

@@ -66,6 +66,7 @@ class Beat:
             await asyncio.sleep(EVERY_S)
             self.resize()
             await self.compare()
+            await self._lanes.renew_early()
             await self.tell()
             self.rest()
 

@@ -25,6 +25,8 @@ from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
 #: Items that wait for a slot of one lane while others have room, at most.
 QUEUED_AT_MOST = 1000
+#: Seconds before a key expires at which the next one is asked for.
+EARLY_S = 60.0
 #: Different items that fail in a row before it is the endpoint's fault and not theirs.
 OUTAGE = 3
 
@@ -48,6 +50,8 @@ class Lane:
     endpoint: Gate
     #: parameters that the service is known to refuse; shared by the lanes of one endpoint
     learnt: list[Rewrite]
+    #: Unix seconds at which its key expires; None when it does not
+    expires_at: float | None = None
     #: the gate that is parked, as far as is known here, and when it is tried again, on the process's clock
     closed: Closed | None = None
     closed_until: float = 0.0
@@ -238,6 +242,14 @@ class Lanes:
             self._tell(lane.closed, for_s, why)
             await self._renew(lane.route)
         self._stop_when_none_is_left(lane, why)
+
+    async def renew_early(self) -> None:
+        """Read the connections again whose key is about to expire, so that no call meets the refusal."""
+        soon = self._wall() + EARLY_S
+        for lane in [lane for lane in self if lane.expires_at is not None and lane.expires_at <= soon]:
+            lane.expires_at = None
+            async with self._renewing[lane.route]:
+                await self._renew(lane.route)
 
     async def close(self) -> None:
         """Leave off reading connections."""
