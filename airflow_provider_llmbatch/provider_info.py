@@ -68,7 +68,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "field token_provider. A function takes the connection's id and returns the key, or the key and the "
         "Unix time at which it expires.",
         example='{"entra": "company.tokens.entra"}',
-        default="{}",
     ),
     "single_host": _option(
         "Say that all workers run on one host, so that state and results on its disk are good enough.",

@@ -108,7 +108,7 @@ def parse_settings(get: Callable[[str], str | None], airflow_home: str) -> Setti
         io_queue=text("io_queue"),
         cpu_queue=text("cpu_queue"),
         gpu_queue=text("gpu_queue"),
-        token_providers=_token_providers(required("token_providers")),
+        token_providers=_token_providers(text("token_providers") or "{}"),
         single_host=_boolean("single_host", required("single_host")),
         shared_filesystem=_boolean("shared_filesystem", required("shared_filesystem")),
         defer_after=defer_after,

@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_llmbatch.errors import ConfigurationError, InputError
+from airflow_provider_llmbatch.errors import ConfigurationError, InputError, LLMBatchError
 from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.routes import End, Table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_llmbatch.engine.connection import ConnectionSettings
     from airflow_provider_llmbatch.engine.job import Asked, Job
     from airflow_provider_llmbatch.engine.results.folder import Folder
     from airflow_provider_llmbatch.engine.summary import Plan
@@ -52,7 +53,6 @@ def job_of(
     from airflow_provider_llmbatch.engine.locations import is_local
     from airflow_provider_llmbatch.engine.tokens.price import read_prices
     from airflow_provider_llmbatch.engine.validate.schema import output_schema
-    from airflow_provider_llmbatch.hooks.llm import LLMBatchHook
     from airflow_provider_llmbatch.operators.storage import filesystem_of, open_source
 
     found = arguments.prompt_of(prompt, context, settings)
@@ -75,9 +75,26 @@ def job_of(
         sample=arguments.optional_whole_number("sample", sample),
         max_failed=arguments.share("max_failed", max_failed),
         host=surroundings.host_of(settings) if is_local(result_path) else "",
-        reread=lambda conn_id: LLMBatchHook(conn_id).settings(),
+        reread=read_again,
         **further,
     )
+
+
+def read_again(conn_id: str) -> ConnectionSettings:
+    """
+    Read a connection once more while a run goes on: its key may have been rotated.
+
+    :raises ConfigurationError: when it cannot be read or used.
+    """
+    from airflow_provider_llmbatch.hooks.llm import LLMBatchHook
+
+    try:
+        return LLMBatchHook(conn_id).settings()
+    except LLMBatchError:
+        raise
+    except Exception as error:
+        # Whatever keeps Airflow from giving it out: the run goes on with what it has.
+        raise ConfigurationError(f"Connection {conn_id!r} cannot be read: {type(error).__name__}.") from error
 
 
 def asked_of(routes: Table | None, llm_conn_id: str, model: str | None) -> dict[str, Asked]:

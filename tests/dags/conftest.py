@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow.sdk import DAG
 from airflow_provider_llmbatch.simulator.scenario import check_scenario
 from airflow_provider_llmbatch.simulator.server import running
 from airflow_provider_llmbatch.simulator.settings import SimulatorSettings
+from tests.engine.rehearsal import Simulated, simulated
 
 ROOT = Path(__file__).parents[2]
 REFUSAL = {"match": {"contains": "refuse this"}, "reply": {"refusal": "I would rather not."}}
@@ -51,6 +53,20 @@ def arrivals(monkeypatch, tmp_path) -> Iterator[Callable[[], list[dict[str, Any]
         monkeypatch.setenv("AIRFLOW__LLMBATCH__RESULTS_PATH", str(tmp_path / "results"))
         monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
         yield lambda: httpx.get(f"{url.removesuffix('/v1')}/_sim/arrivals").json()
+
+
+@pytest.fixture
+def simulators(monkeypatch, tmp_path) -> Iterator[list[Simulated]]:
+    """Start three simulators, and lead the connections of ``routed_summaries`` to them."""
+    monkeypatch.setenv("AIRFLOW__LLMBATCH__RESULTS_PATH", str(tmp_path / "results"))
+    monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
+    with ExitStack() as stack:
+        found = []
+        for name in ("PRIMARY", "SECOND", "THIRD"):
+            found.append(stack.enter_context(simulated(latency_s=0.01)))
+            connection = {"conn_type": "llmbatch", "host": found[-1].url, "password": f"sk-{name}-0123456789"}
+            monkeypatch.setenv(f"AIRFLOW_CONN_LLM_{name}", json.dumps(connection))
+        yield found
 
 
 @pytest.fixture

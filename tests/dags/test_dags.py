@@ -80,3 +80,19 @@ def test_a_failed_dispatch_is_not_tried_in_vain_and_leaves_its_manifest_for_the_
     assert states(run) == {"refused": ["failed"], "report": ["success"]}
     assert returned(run, "report")["counts"] == {"refused": 1}
     assert len(arrivals()) == 1
+
+
+def test_summaries_are_routed_over_three_services(run_dag, simulators):
+    primary, second, third = simulators
+    primary.play({"match": {"model": "gpt-4o-mini"}, "reply": {"status": 500, "error": {"message": "oops"}}})
+    second.play({"match": {"every": 4}, "reply": {"status": 429, "error": {"message": "slow down"}}})
+    run = run_dag("routed_summaries.py", "routed_summaries", sample=24)
+    assert states(run) == {"dispatch": ["success"], "report": ["success"]}
+    assert returned(run, "report")["counts"] == {"ok": 24}
+    found = rows(returned(run, "dispatch"))
+    large = [row for row in found if row.served_model == "gpt-4o"]
+    assert 0 < len(large) < 24
+    assert {row.endpoint for row in large} == {primary.url}
+    assert {row.endpoint for row in found if row not in large} == {second.url, third.url}
+    answered = [a for one in simulators for a in one.arrivals() if a.status == 200]
+    assert len(answered) == 24
