@@ -180,6 +180,10 @@ CONNECTION_TYPE: dict[str, Any] = {
 }
 
 
+def _modules(ring: str, *names: str) -> dict[str, Any]:
+    return {"integration-name": INTEGRATION, "python-modules": [f"{PACKAGE}.{ring}.{name}" for name in names]}
+
+
 def get_provider_info() -> dict[str, Any]:
     """Return the declaration in the form of Airflow's ``provider_info`` schema."""
     return {
@@ -193,21 +197,15 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["ai"],
             }
         ],
-        "operators": [
-            {
-                "integration-name": INTEGRATION,
-                "python-modules": [
-                    f"{PACKAGE}.operators.split",
-                    f"{PACKAGE}.operators.dispatch",
-                    f"{PACKAGE}.operators.report",
-                    f"{PACKAGE}.operators.validate",
-                    f"{PACKAGE}.operators.export",
-                ],
-            }
-        ],
-        "hooks": [{"integration-name": INTEGRATION, "python-modules": [f"{PACKAGE}.hooks.llm"]}],
+        "operators": [_modules("operators", "split", "dispatch", "report", "validate", "export", "review")],
+        "hooks": [_modules("hooks", "llm")],
+        "sensors": [_modules("sensors", "review")],
+        "notifications": [f"{PACKAGE}.notifications.review.LLMBatchReviewNotifier"],
         "task-decorators": [{"name": "llm_map", "class-name": f"{PACKAGE}.operators.llm_map.llm_map_task"}],
-        "extra-links": [f"{PACKAGE}.operators.links.LLMBatchReportLink"],
+        "extra-links": [
+            f"{PACKAGE}.operators.links.LLMBatchReportLink",
+            f"{PACKAGE}.operators.links.LLMBatchReviewLink",
+        ],
         "connection-types": [CONNECTION_TYPE],
         "config": {
             "llmbatch": {
