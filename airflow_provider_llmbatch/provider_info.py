@@ -147,6 +147,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "How the service is asked for JSON. Empty: json_schema, as OpenAI, vLLM and Ollama take it; "
         "llama-cpp-python takes json_object_schema. All others also show the schema in the system message.",
     ),
+    "cache_on_throttle": _field(
+        "Answers when throttled",
+        {"type": ["string", "null"], "enum": ["never", "unsampled", "always"]},
+        "Whether a request that meets a 429 takes the answer that the same request has had before: of those "
+        "without a temperature above 0 (unsampled), or of all. Empty: never, it waits.",
+    ),
     "azure_deployment": _field("Azure deployment", _OPTIONAL_TEXT, "Name of the deployment, on Azure only."),
     "api_version": _field("Azure API version", _OPTIONAL_TEXT, "Such as 2024-10-21, on Azure only."),
     "context_window": _field("Context window", _OPTIONAL_AMOUNT, "Tokens that fit, for models nobody knows."),
@@ -197,7 +203,9 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["ai"],
             }
         ],
-        "operators": [_modules("operators", "split", "dispatch", "report", "validate", "export", "review")],
+        "operators": [
+            _modules("operators", "split", "dispatch", "report", "validate", "export", "review", "fusion")
+        ],
         "hooks": [_modules("hooks", "llm")],
         "sensors": [_modules("sensors", "review")],
         "notifications": [f"{PACKAGE}.notifications.review.LLMBatchReviewNotifier"],
