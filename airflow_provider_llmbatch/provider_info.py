@@ -158,6 +158,12 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "How the service is asked for JSON. Empty: json_schema, as OpenAI, vLLM and Ollama take it; "
         "llama-cpp-python takes json_object_schema. All others also show the schema in the system message.",
     ),
+    "cache_on_throttle": _field(
+        "Answers when throttled",
+        {"type": ["string", "null"], "enum": ["never", "unsampled", "always"]},
+        "Whether a request that meets a 429 takes the answer that the same request has had before: of those "
+        "without a temperature above 0 (unsampled), or of all. Empty: never, it waits.",
+    ),
     "azure_deployment": _field("Azure deployment", _OPTIONAL_TEXT, "Name of the deployment, on Azure only."),
     "api_version": _field("Azure API version", _OPTIONAL_TEXT, "Such as 2024-10-21, on Azure only."),
     "context_window": _field("Context window", _OPTIONAL_AMOUNT, "Tokens that fit, for models nobody knows."),
@@ -191,6 +197,10 @@ CONNECTION_TYPE: dict[str, Any] = {
 }
 
 
+def _modules(ring: str, *names: str) -> dict[str, Any]:
+    return {"integration-name": INTEGRATION, "python-modules": [f"{PACKAGE}.{ring}.{name}" for name in names]}
+
+
 def get_provider_info() -> dict[str, Any]:
     """Return the declaration in the form of Airflow's ``provider_info`` schema."""
     return {
@@ -205,20 +215,16 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            {
-                "integration-name": INTEGRATION,
-                "python-modules": [
-                    f"{PACKAGE}.operators.split",
-                    f"{PACKAGE}.operators.dispatch",
-                    f"{PACKAGE}.operators.report",
-                    f"{PACKAGE}.operators.validate",
-                    f"{PACKAGE}.operators.export",
-                ],
-            }
+            _modules("operators", "split", "dispatch", "report", "validate", "export", "review", "fusion")
         ],
-        "hooks": [{"integration-name": INTEGRATION, "python-modules": [f"{PACKAGE}.hooks.llm"]}],
+        "hooks": [_modules("hooks", "llm")],
+        "sensors": [_modules("sensors", "review")],
+        "notifications": [f"{PACKAGE}.notifications.review.LLMBatchReviewNotifier"],
         "task-decorators": [{"name": "llm_map", "class-name": f"{PACKAGE}.operators.llm_map.llm_map_task"}],
-        "extra-links": [f"{PACKAGE}.operators.links.LLMBatchReportLink"],
+        "extra-links": [
+            f"{PACKAGE}.operators.links.LLMBatchReportLink",
+            f"{PACKAGE}.operators.links.LLMBatchReviewLink",
+        ],
         "connection-types": [CONNECTION_TYPE],
         "config": {
             "llmbatch": {

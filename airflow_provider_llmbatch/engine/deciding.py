@@ -73,7 +73,7 @@ async def carry_out(round: Round, portions: Sequence[Portion], hands: Hands) -> 
                 raise StoppedError(
                     manifest.reason, retryable=manifest.retryable, retry_after_s=manifest.retry_after_s
                 )
-        done.append(_account(portion, hands.wall()))
+        done.append(account(portion, hands.wall()))
     return done
 
 
@@ -198,7 +198,7 @@ def _uncapped(row: Row) -> Item | BadItem:
     return replace(item, params={name: value for name, value in item.params.items() if name not in CAPS})
 
 
-def _account(portion: Portion, at: float) -> Manifest:
+def account(portion: Portion, at: float) -> Manifest:
     """Return the manifest of a portion as its rows are now, and keep it beside them."""
     folder, answers = portion.folder, portion.answers
     found = read_answers(folder, answers.chunk) or {}

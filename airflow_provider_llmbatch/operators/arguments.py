@@ -214,10 +214,13 @@ def prompt_of(value: Any, context: Context, settings: Settings) -> Prompt:
             f"prompt is {type(value).__name__} {str(value)[:60]}; give 'name@version', or a mapping with "
             "'system' and optionally 'user'."
         )
-    folders = [dag_folder(context) / "prompts"]
-    if settings.prompts_path is not None:
-        folders.append(settings.prompts_path)
-    return load_prompt(value, folders)
+    return load_prompt(value, prompt_folders(context, settings))
+
+
+def prompt_folders(context: Context, settings: Settings) -> list[Path]:
+    """Return where prompts are looked for: beside the DAG file, then under ``prompts_path``."""
+    own = dag_folder(context) / "prompts"
+    return [own] if settings.prompts_path is None else [own, settings.prompts_path]
 
 
 def source_location(value: str | os.PathLike[str], context: Context) -> str:

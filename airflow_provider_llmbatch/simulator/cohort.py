@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import tifffile
 from numpy.typing import NDArray
+from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian
 
@@ -67,6 +70,33 @@ def make_cohort(
     return path
 
 
+def public_cases(folder: Path) -> list[dict[str, Any]]:
+    """
+    Return rows of real files that packages carry, as good and as broken as scanners leave them.
+
+    A series among scouts, one with a hole of 202 mm, a radiograph in the place of a CT, stained tissue on
+    glass, and enhanced CT whose header names a (made-up) person.
+    """
+    bundled = Path(pydicom.__file__).parent / "data" / "test_files" / "dicomdirtests"
+    rows: list[dict[str, Any]] = [
+        {"id": "real-among-scouts", "ct": str(bundled / "98892001"), "notes": WITHOUT[0]},
+        {"id": "real-gap", "ct": str(bundled / "77654033" / "CT2"), "notes": WITHOUT[1]},
+        {"id": "real-radiograph", "ct": str(bundled / "77654033" / "CR1"), "notes": WITH[0]},
+    ]
+    if find_spec("data_store") is not None:
+        enhanced = str(get_testdata_file("eCT_Supplemental.dcm"))
+        rows.append({"id": "real-enhanced", "ct": enhanced, "notes": WITHOUT[0]})
+    if find_spec("skimage") is not None:
+        from skimage import data
+
+        glass = np.full((1024, 1024, 3), 245, np.uint8)
+        glass[256:768, 256:768] = data.immunohistochemistry()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_slide(folder / "stained.tiff", glass, 0.5)
+        rows.append({"id": "real-stained", "wsi": str(folder / "stained.tiff"), "notes": WITH[1]})
+    return rows
+
+
 def _record(
     folder: Path,
     name: str,
@@ -79,7 +109,7 @@ def _record(
     if kept[0]:
         row["ct"] = f"{name}/ct"
         hu = body(chance, sizes, lesion=bool(findings[0]))
-        write_series(folder / name / "ct", hu, sizes.spacing_mm, uid=f"{_UID}{abs(hash_of(name))}")
+        write_series(folder / name / "ct", hu, sizes.spacing_mm, uid=f"{_UID}{number_of(name)}")
     if kept[1]:
         row["wsi"] = f"{name}/slide.tiff"
         (folder / name).mkdir(exist_ok=True)
@@ -89,7 +119,7 @@ def _record(
     return row
 
 
-def hash_of(name: str) -> int:
+def number_of(name: str) -> int:
     """Return a number for a name, the same in every process."""
     return int.from_bytes(name.encode()[-12:], "big")
 

@@ -54,6 +54,7 @@ class Demo:
     name: str
     connection: Mapping[str, Any] = field(repr=False)
     conf: Mapping[str, Any]
+    dag_id: str = DAG_ID
 
     @property
     def home(self) -> Path:
@@ -63,10 +64,7 @@ class Demo:
     def run(self) -> int:
         """Run the DAG, print what happens and what came out; returns the exit status."""
         started, moment = time.monotonic(), time.time()
-        self.home.mkdir(parents=True, exist_ok=True)
-        self._migrate()
-        self.say(f"running DAG {DAG_ID}; all of its log goes to {self.home / 'run.log'}")
-        status = self._test_dag()
+        status = self.run_dag()
         report = self._newest_report(since=moment)
         if status or report is None:
             self.say(f"the run has failed, status {status}; look into {self.home / 'run.log'}")
@@ -77,6 +75,18 @@ class Demo:
         self.say(f"the rows: {results}")
         self.say(f"ok, {_account(results)} in {time.monotonic() - started:.0f} s")
         return 0
+
+    def run_dag(self) -> int:
+        """Run the DAG and print what happens; returns the exit status of Airflow's command."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._migrate()
+        self.say(f"running DAG {self.dag_id}; all of its log goes to {self.home / 'run.log'}")
+        return self._test_dag()
+
+    @property
+    def results(self) -> Path:
+        """The folder below which the runs of the DAG keep their results."""
+        return self.home / "llmbatch" / "results" / quote(self.dag_id, safe="")
 
     def say(self, words: str) -> None:
         """Print a line."""
@@ -109,7 +119,7 @@ class Demo:
         done_for.write_text(version)
 
     def _test_dag(self) -> int:
-        command = [sys.executable, "-m", "airflow", "dags", "test", DAG_ID, "-c", json.dumps(self.conf)]
+        command = [sys.executable, "-m", "airflow", "dags", "test", self.dag_id, "-c", json.dumps(self.conf)]
         with (
             open(self.home / "run.log", "w", encoding="utf-8") as log,
             subprocess.Popen(
@@ -128,8 +138,7 @@ class Demo:
         return run.returncode
 
     def _newest_report(self, since: float) -> Path | None:
-        folder = self.home / "llmbatch" / "results" / quote(DAG_ID, safe="")
-        found = ((path.stat().st_mtime, path) for path in folder.glob("*/report/report.html"))
+        found = ((path.stat().st_mtime, path) for path in self.results.glob("*/report/report.html"))
         return max(((at, path) for at, path in found if at >= since), default=(0.0, None))[1]
 
 

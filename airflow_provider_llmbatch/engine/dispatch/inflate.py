@@ -11,6 +11,8 @@ import zlib
 
 GZIP, DEFLATE = "gzip", "deflate"
 _NAMES = {"gzip": GZIP, "x-gzip": GZIP, "deflate": DEFLATE}
+#: Length of zlib's header.
+HEADER_BYTES = 2
 #: ``wbits`` of :func:`zlib.decompressobj`: a gzip header, a zlib header, none.
 _GZIP_HEADER, _ZLIB_HEADER, _NO_HEADER = 31, 15, -15
 
@@ -36,6 +38,7 @@ class Inflater:
         self._coding = coding
         self._stream = zlib.decompressobj(_GZIP_HEADER if coding == GZIP else _ZLIB_HEADER)
         self._began = False
+        self._held = b""
 
     def feed(self, data: bytes, most: int) -> bytes:
         """
@@ -44,6 +47,12 @@ class Inflater:
         :param most: no more bytes than this come back; a caller who got as many must stop.
         :raises BrokenStreamError: when ``data`` does not go on with the stream.
         """
+        if not self._began:
+            # Whether there is a header cannot be told from its first byte.
+            data, self._held = self._held + data, b""
+            if len(data) < HEADER_BYTES:
+                self._held = data
+                return b""
         parts: list[bytes] = []
         while data and most > 0:
             if self._stream.eof:
@@ -60,7 +69,7 @@ class Inflater:
 
         :raises BrokenStreamError: when the stream is not.
         """
-        if self._began and not self._stream.eof:
+        if self._held or (self._began and not self._stream.eof):
             raise BrokenStreamError(f"The {self._coding} stream is cut short.")
 
     def _next_member(self) -> None:

@@ -8,7 +8,6 @@ error ("try again in 6m0s", "retry after 9 seconds").
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -107,7 +106,7 @@ def _letters(word: str) -> str:
     return "ms" if word == "ms" or word.startswith("milli") else word[0]
 
 
-def _number(number: float, now: float) -> float | None:
+def _number(number: float, now: float) -> float:
     # No service asks for a wait of thirty years: so large a number is a Unix time.
     if number > EARLIEST_UNIX_TIME_MS:
         number /= 1000.0
@@ -130,7 +129,5 @@ def _moment(text: str) -> float | None:
         return None
 
 
-def _clamped(wait: float) -> float | None:
-    if not math.isfinite(wait):
-        return None
+def _clamped(wait: float) -> float:
     return min(max(wait, 0.0), LONGEST_WAIT_S)

@@ -61,7 +61,9 @@ def encode(spec: Spec, clocks: Clocks) -> Vectors:
     drawn = draw_plan(spec)
     pipeline, _ = open_pipeline(spec, drawn, clocks)
     facts = read_facts_file(Path(spec.facts)) if spec.facts else {}
-    records = (each for each in read_records(spec.source, spec.schema, facts) if each.label is not None)
+    records = (
+        each for each in read_records(spec.source, spec.schema, facts, spec.base) if each.label is not None
+    )
     values: dict[str, list[Tensor]] = {name: [] for name in spec.schema.names}
     rows: dict[str, list[int]] = {name: [] for name in spec.schema.names}
     labels: list[Any] = []

@@ -47,7 +47,7 @@ class Opened:
 
     def records(self) -> Iterator[Record]:
         """Yield the records, from the first."""
-        return read_records(self.spec.source, self.spec.schema, self.facts)
+        return read_records(self.spec.source, self.spec.schema, self.facts, self.spec.base)
 
 
 def open_run(spec: Spec, emit: Callable[[Mapping[str, Any]], None], clocks: Clocks) -> Opened:
@@ -130,7 +130,7 @@ def read_facts_file(path: Path) -> dict[str, Any]:
 def _survey(spec: Spec, facts: Mapping[str, Any]) -> tuple[int, str]:
     """Return how many records there are, and a digest of them and of the sizes and times of their files."""
     found, total = hashlib.sha256(), 0
-    for record in read_records(spec.source, spec.schema, facts):
+    for record in read_records(spec.source, spec.schema, facts, spec.base):
         found.update(stamp(record))
         total += 1
     return total, found.hexdigest()

@@ -32,17 +32,20 @@ class Record:
     problem: str | None = None
 
 
-def read_records(source: str, schema: Schema, facts: Mapping[str, Any] | None = None) -> Iterator[Record]:
+def read_records(
+    source: str, schema: Schema, facts: Mapping[str, Any] | None = None, base: str | None = None
+) -> Iterator[Record]:
     """
     Yield the records of a JSONL, CSV or Parquet file.
 
     A row has ``id``, for each modality a field of its name (or ``<name>_path`` where the field is text), and
-    optionally ``label`` and ``metadata``. Relative paths are seen from the file's folder.
+    optionally ``label`` and ``metadata``.
 
     :param facts: by record id, for the schema's modality of kind ``facts``; rows of their own go first.
+    :param base: what relative paths are seen from; the file's folder when None.
     :raises InputError: when the file cannot be read, or an id comes twice.
     """
-    folder = Path(source).resolve().parent
+    folder = Path(base) if base else Path(source).resolve().parent
     fact_names = [spec.name for spec in schema if spec.kind == "facts"]
     with UniqueIds(os.path.basename(source)) as ids:
         for index, row in enumerate(_rows(source)):

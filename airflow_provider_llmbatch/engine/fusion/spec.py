@@ -31,6 +31,8 @@ class Spec:
 
     #: JSONL, CSV or Parquet on a disk
     source: str
+    #: what relative paths in it are seen from; its own folder when None
+    base: str | None = None
     #: folder or fsspec URL; each fingerprint gets a folder of its own in it
     result_path: str
     mode: Mode = "embed"

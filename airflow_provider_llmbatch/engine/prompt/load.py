@@ -82,11 +82,17 @@ def inline_prompt(system: str, user: str | None) -> Prompt:
     return Prompt(ref=PromptRef(name="inline", version=sha[:8], sha=sha), system=system, user=user)
 
 
-def _find(label: str, version: str, search_path: Sequence[Path]) -> Path:
+def versions_of(label: str, search_path: Sequence[Path]) -> dict[str, Path]:
+    """Return the versions that there are of a prompt, and their files; the first directory wins."""
     found: dict[str, Path] = {}
     for directory in search_path:
         for path in sorted((Path(directory) / label).glob(f"*{_SUFFIX}")):
             found.setdefault(path.stem, path)
+    return found
+
+
+def _find(label: str, version: str, search_path: Sequence[Path]) -> Path:
+    found = versions_of(label, search_path)
     if version in found:
         return found[version]
     if not version and len(found) == 1:

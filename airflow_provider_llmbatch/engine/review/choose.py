@@ -36,6 +36,11 @@ class Rules:
     _program: Any = field(default=None, repr=False, compare=False)
 
     @property
+    def further(self) -> Rules:
+        """What is reviewed in further rounds: usable rows were looked at once."""
+        return Rules(outcomes=self.outcomes)
+
+    @property
     def needs_usable_rows(self) -> bool:
         """Whether usable rows have to be looked at at all."""
         return self.uncertain is not None or self.sample > 0.0

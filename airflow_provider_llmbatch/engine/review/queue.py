@@ -73,7 +73,7 @@ class Queue:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """What came of the review: ``manifests``; None as long as it is not over."""
+        """What came of the review: ``manifests``, ``occasion``; None as long as it is not over."""
         return self._done
 
     @property
@@ -169,9 +169,15 @@ class Queue:
             return False
         return True
 
-    def finish(self, manifests: Sequence[dict[str, Any]], *, at: float) -> None:
-        """Say that the review is over, and what came of it."""
-        put_json(self.storage, DONE_FILE, {"manifests": list(manifests), "at": at}, replace=True)
+    def finish(self, manifests: Sequence[dict[str, Any]], *, occasion: str, at: float) -> None:
+        """
+        Say that the review is over, and what came of it.
+
+        :param occasion: what all tries of the task have in common until somebody clears it.
+        :param at: Unix seconds.
+        """
+        data = {"manifests": list(manifests), "occasion": occasion, "at": at}
+        put_json(self.storage, DONE_FILE, data, replace=True)
         self.refresh()
 
     def reopen(self) -> None:

@@ -120,6 +120,18 @@ def test_throttling_waits_as_told_else_by_the_reset_of_the_spent_limit_else_long
 
 
 @pytest.mark.parametrize(
+    ("throttled", "told", "delay"),
+    [(5, "0", 0.0), (6, "0", 0.5), (7, "0", 1.0), (30, "0", 60.0), (30, "90", 90.0)],
+)
+def test_a_service_that_says_now_each_time_is_asked_ever_more_slowly(throttled: int, told: str, delay: float):
+    """P19."""
+    history = History(tries=1, max_tries=5, throttled=throttled, luck=1.0)
+    advice = advised(http(429), history, {"retry-after": told})
+    assert isinstance(advice, Retry)
+    assert advice.delay_s == delay
+
+
+@pytest.mark.parametrize(
     "seen",
     [
         *(http(status) for status in (408, 409, 425, 500, 501, 502, 503, 504, 520)),

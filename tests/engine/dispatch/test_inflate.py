@@ -49,6 +49,12 @@ def test_a_whole_stream_is_read_however_it_is_cut_into_parts(body, form, cuts):
     assert inflated(coding, *(stream[a:b] for a, b in pairwise(edges))) == body
 
 
+@pytest.mark.parametrize(("coding", "squeeze"), FORMS)
+def test_a_stream_that_comes_byte_by_byte_is_read(coding: str, squeeze: Callable[[bytes], bytes]):
+    stream = squeeze(b"a body of some length")
+    assert inflated(coding, *(bytes([byte]) for byte in stream)) == b"a body of some length"
+
+
 @given(body=st.binary(min_size=1, max_size=300), form=st.sampled_from(FORMS[:4]), data=st.data())
 def test_a_stream_that_is_cut_short_is_broken_even_if_all_its_text_is_there(body, form, data):
     coding, squeeze = form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
@@ -66,12 +67,45 @@ def test_a_date_is_never_rounded_down():
         ("0001-01-01T00:00:00Z", 0.0),
         ("9" * 60, waits.LONGEST_WAIT_S),
         ("3000d", waits.LONGEST_WAIT_S),
+        ("0.5d", 43200.0),
+        ("0" * 63 + "7", 7.0),
+        # up to here a wait, from here on a time: of 2001, in seconds and then in milliseconds
+        ("1000000000", waits.LONGEST_WAIT_S),
+        ("1000000001", 0.0),
+        ("1000000000000", waits.LONGEST_WAIT_S),
+        ("1000000000001", 0.0),
     ],
 )
 def test_reset_headers_become_seconds(text: str, expected: float):
     """P17."""
     headers = {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": text}
     assert waits.limit_reset(headers, NOW) == pytest.approx(expected)
+
+
+def test_no_wait_is_longer_than_a_day():
+    assert waits.LONGEST_WAIT_S == 24 * 60 * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-29T12:00:07", 7.0),
+        ("2026-11-29T14:00:07+02:00", 7.0),
+        ("Sun Nov 29 12:01:30 2026", 90.0),
+        ("Sun, 29 Nov 2026 14:01:30 +0200", 90.0),
+    ],
+)
+def test_a_time_is_in_its_own_zone_or_in_utc_wherever_the_machine_stands(
+    text: str, expected: float, monkeypatch: pytest.MonkeyPatch
+):
+    """P15, P17."""
+    monkeypatch.setenv("TZ", "Pacific/Apia")
+    time.tzset()
+    try:
+        assert waits.seconds(text, NOW) == expected
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -112,6 +146,8 @@ def test_milliseconds_come_before_seconds():
     headers = {"retry-after-ms": "1500", "retry-after": "2"}
     assert waits.retry_after(headers, NOW) == 1.5
     assert waits.retry_after({"retry-after-ms": "soon", "retry-after": "2"}, NOW) == 2.0
+    assert waits.retry_after({"retry-after-ms": "0" * 18 + "7", "retry-after": "2"}, NOW) == 0.007
+    assert waits.retry_after({"retry-after-ms": "0" * 19 + "7", "retry-after": "2"}, NOW) == 2.0
     assert waits.retry_after({}, NOW) is None
 
 

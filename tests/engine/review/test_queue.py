@@ -233,7 +233,7 @@ def test_a_round_follows_when_the_one_before_was_applied(queue, tmp_path):
     seen.refresh()
     assert [round.state for round in seen.rounds] == ["applied", "open"]
     assert seen.state == "open"
-    seen.finish([{"items": 1}], at=NOW)
+    seen.finish([{"items": 1}], occasion="once", at=NOW)
     assert another(queue).state == "done"
     seen.reopen()
     assert another(queue).state == "open"

@@ -1,0 +1,3 @@
+"""Notifiers: who is told, and how."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Sensors: what other DAGs wait for."""
+
+from __future__ import annotations
