@@ -54,7 +54,7 @@ class Asked:
         return self._job
 
     def _read_job(self, first: Manifest) -> Job:
-        from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
+        from airflow_provider_llmbatch.engine.dispatch.policy import Policy
 
         task, context = self._task, self._context
         return job_of(

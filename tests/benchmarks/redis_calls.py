@@ -22,9 +22,8 @@ from typing import Any
 
 from airflow_provider_llmbatch.engine.assemble import assemble
 from airflow_provider_llmbatch.engine.dispatch.course import Course
-from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
 from airflow_provider_llmbatch.engine.items import Item
-from airflow_provider_llmbatch.engine.job import Job, tools
+from airflow_provider_llmbatch.engine.job import ONLY, Job, tools
 from airflow_provider_llmbatch.engine.observe.log import LogObserver
 from airflow_provider_llmbatch.engine.results.answers import Answers
 from airflow_provider_llmbatch.engine.results.folder import open_folder
@@ -80,8 +79,6 @@ async def ours(job: Job, count: int, address: str) -> list[float]:
     kit, folder, chunk = tools(job, log.info), open_folder(job.result_path), whole(job)
     patient = PatientState(state, observe, spent=lambda _: {}, now=job.clocks.now)
     fence = await patient.next(job.owner)
-    credential = job.connection.credentials[0]
-    limits = scope(job.connection, credential, job.model, owner=job.owner, fence=fence)
     answers = Answers(
         chunk=0,
         start=0,
@@ -98,24 +95,23 @@ async def ours(job: Job, count: int, address: str) -> list[float]:
     items: Iterator[Any] = (row.item for row in job.source.rows())
     try:
         with closing(store):
-            async with assemble(job, kit, store, patient, limits, observe) as (_, pursuer, limiter):
+            async with assemble(job, {ONLY: kit}, store, patient, fence, observe) as assembled:
+                _, lanes, router, pursuer = assembled
 
                 async def call(_: int) -> None:
                     item = next(items)
                     assert isinstance(item, Item)
-                    request: Any = kit.composer.compose(item, ())
-                    now, wall = job.clocks.now(), job.clocks.wall()
-                    result, book = await pursuer.bring_to_end(
-                        Course(request=request, ready_at=now, started_at=wall)
-                    )
+                    course = router.start(item, ())
+                    assert isinstance(course, Course)
+                    result, book = await pursuer.bring_to_end(course)
                     store.add(result)
                     book()
                     if not result.outcome.is_good:
                         raise SystemExit(f"an item ended {result.outcome}: {result.error}")
 
                 took = await offered(call, count)
-                if limiter.late_arrivals:
-                    raise SystemExit(f"{limiter.late_arrivals} requests left after their slack")
+                if late := sum(lane.limiter.late_arrivals for lane in lanes):
+                    raise SystemExit(f"{late} requests left after their slack")
                 return took
     finally:
         await state.close()

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from airflow_provider_llmbatch.engine.connection import parse
-from airflow_provider_llmbatch.engine.dispatch.pursue import Policy
+from airflow_provider_llmbatch.engine.dispatch.policy import Policy
 from airflow_provider_llmbatch.engine.items import Outcome, Result
 from airflow_provider_llmbatch.engine.job import Job
 from airflow_provider_llmbatch.engine.observe import events
