@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from airflow_provider_llmbatch.engine.identity import stable_key
-from airflow_provider_llmbatch.engine.review.storage import Storage, put_json, read_json
+from airflow_provider_llmbatch.engine.journal import Storage, put_json, read_json
 
 State = Literal["open", "done"]
 
