@@ -46,6 +46,11 @@ class Inbox:
             else:
                 self._storage.remove(_file(other, post.key))
 
+    def remove(self, post: Post) -> None:
+        """Take a queue that is deleted off the list."""
+        for state in ("open", "done"):
+            self._storage.remove(_file(state, post.key))
+
     def posts(self, *states: State) -> list[Post]:
         """
         Return the queues in these states, the one that was opened last first.
