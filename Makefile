@@ -85,7 +85,7 @@ fuzz: $(STAMP) ## fifty times as many odd replies as the tests try
 		|| { echo "fuzz: FAILED"; exit 1; }
 	@echo "fuzz: ok"
 
-mutate: $(STAMP) ## break each rule of the advice and the parsers once; about half an hour
+mutate: $(STAMP) ## break each rule of the advice and the parsers once; about ten minutes
 	@nice $(BIN)/python -m tests.mutation $(ARGS) || { echo "mutate: FAILED, no test caught the above"; exit 1; }
 
 $(INTEROP_STAMP): constraints/interop.txt

@@ -91,11 +91,12 @@ def open_round(
     note: Callable[[str], None],
     only: Places | None = None,
     make_id: Callable[[], object] = uuid.uuid4,
-) -> Round:
+) -> Round | None:
     """
     Open the next round of a queue; when another try was faster, return the one that it has opened.
 
-    :param only: items that may get a ticket; all when None.
+    :param only: items that may get a ticket, and when none of them does there is no further round; all when
+        None.
     :param occasion: what all tries of the task have in common until somebody clears it.
     :param at: Unix seconds.
     :raises InputError: when there are too many tickets, or rounds.
@@ -112,6 +113,8 @@ def open_round(
         found, highest = resume.steadily(portion.folder, functools.partial(reading.tickets, places))
         tickets += found
         level = max(level, highest + 1)
+    if only is not None and not tickets:
+        return None
     if level > MOST_ROUNDS:
         raise InputError(f"These results were reviewed {MOST_ROUNDS} times; dispatch them anew.")
     texts.flush()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_llmbatch.errors import StoreError
+from airflow_provider_llmbatch.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.results.folder import Folder
@@ -45,6 +45,17 @@ def task_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_i
     if map_index >= 0:
         parts.append(str(map_index))
     return "/".join([results_path, *map(_component, parts)])
+
+
+def run_folder(results_path: str, dag_id: str, run_id: str) -> str:
+    """
+    Return the folder of all tasks of a run.
+
+    :raises ConfigurationError: when one of them is not named: that would be the folder of more than a run.
+    """
+    if not dag_id or not run_id:
+        raise ConfigurationError("A run is named by its DAG and its run id; give both.")
+    return "/".join([results_path, _component(dag_id), _component(run_id)])
 
 
 def review_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:

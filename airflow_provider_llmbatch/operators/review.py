@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -249,7 +250,8 @@ class LLMBatchReviewOperator(Verbatim, BaseOperator):
         told: Any = {**context, "review": figures(round, address)}
         for notifier in self.notifiers:
             try:
-                notifier(told)
+                # Rendering changes it, and a further round has other words.
+                copy.copy(notifier)(told)
             # a notifier may be anybody's
             except Exception as error:
                 self.log.warning("%s has told nobody: %s", type(notifier).__name__, error)

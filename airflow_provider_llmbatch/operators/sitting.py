@@ -114,7 +114,8 @@ class Sitting:
             only=only,
             note=self.note,
         )
-        self.note(f"Round {opened.number}: {opened.size} items wait for a person.")
+        if opened is not None:
+            self.note(f"Round {opened.number}: {opened.size} items wait for a person.")
         return opened
 
     def _wait(self, round: Round, answer: str | None) -> None:

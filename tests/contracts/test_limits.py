@@ -162,6 +162,19 @@ class TestTurns:
         assert sum(had.values()) >= 110
         assert max(had.values()) <= 1.2 * min(had.values())
 
+    async def test_half_of_a_windows_tokens_are_served_within_two_windows(self, store: Store):
+        small = [scope(tokens(1000, burst_s=0.1), owner=f"small{n}") for n in range(8)]
+        large = scope(tokens(1000, burst_s=0.1), owner="large")
+        # Before the others came it took all that there was.
+        assert len((await take(store, large, 100)).grants) >= 9
+        waited_s = 0.0
+        while not (await take(store, large, 1, tokens=500)).grants:
+            assert waited_s <= 2 * WINDOW_S
+            for each in small:
+                await take(store, each, 8)
+            await store.pass_time(0.05)
+            waited_s += 0.05
+
     async def test_who_waits_for_nothing_more_holds_nobody_up(self, store: Store):
         one, two = scope(requests(2), owner="one"), scope(requests(2), owner="two")
         await take(store, one, 3)

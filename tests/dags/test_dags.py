@@ -53,6 +53,16 @@ def test_the_conversations_end_in_checked_rows_and_a_report(run_dag, arrivals):
     assert all(set(row.output) == {"topic", "a", "b", "facts"} for row in rows(returned(run, "dispatch", 0)))
 
 
+def test_notes_are_read_by_a_model_and_fused_with_ct_and_slides(run_dag, arrivals):
+    run = run_dag("multimodal_fusion.py", "multimodal_fusion", count=6, deid="warn", max_bad=0.1)
+    assert states(run) == {"prepare": ["success"], "findings": ["success"], "fuse": ["success"]}
+    notes, fused = returned(run, "findings"), returned(run, "fuse")
+    assert (len(arrivals()), fused["counts"]["ok"]) == (notes["items"], 11)
+    assert fused["top_error_codes"] == {"ct.gap": 1, "ct.photometric": 1}
+    assert fused["missing"]["facts"] == fused["missing"]["notes"] == 11 - notes["items"]
+    assert fused["warnings"] == {"deid.person": 1}
+
+
 def test_a_decorated_function_becomes_a_batch(run_dag, arrivals):
     run = run_dag("flows.py", "decorated", count=4)
     assert str(run.state) == "success"

@@ -49,7 +49,7 @@ class Review:
     def open(self, *, uncertain: str | None = None, sample: float = 0.0, **terms: Any) -> Round:
         portions = [portion_of(self.job, self.manifest)]
         latest = self.queue.latest
-        return open_round(
+        opened = open_round(
             self.queue,
             portions,
             read_rules(BAD, uncertain if latest is None else None, sample if latest is None else 0.0),
@@ -66,6 +66,8 @@ class Review:
             at=NOW,
             note=self.notes.append,
         )
+        assert opened is not None
+        return opened
 
     def decide(self, wish: Wish | str, *indexes: int) -> Any:
         wish = Wish(kind=wish) if isinstance(wish, str) else wish  # type: ignore[arg-type]

@@ -30,13 +30,15 @@ TESTS = {
     "dispatch.waits": (f"{DISPATCH}/test_waits.py",),
     "dispatch.inflate": (f"{DISPATCH}/test_inflate.py",),
     "dispatch.wire.chat": (
-        f"{DISPATCH}/test_chat.py",
+        f"{DISPATCH}/test_wire_errors.py",
         f"{DISPATCH}/test_dialects.py",
+        f"{DISPATCH}/test_chat.py",
         f"{DISPATCH}/test_decoder_fuzz.py",
     ),
     "dispatch.wire.errors": (
-        f"{DISPATCH}/test_chat.py",
+        f"{DISPATCH}/test_wire_errors.py",
         f"{DISPATCH}/test_dialects.py",
+        f"{DISPATCH}/test_chat.py",
         f"{DISPATCH}/test_decoder_fuzz.py",
     ),
     "validate.salvage": (f"{VALIDATE}/test_salvage.py", f"{VALIDATE}/test_salvage_laws.py"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 from airflow.sdk import DAG, BaseOperator
@@ -52,6 +53,7 @@ class TaskInstance:
     map_index: int = -1
     try_number: int = 1
     max_tries: int = 1
+    id: UUID = field(default_factory=uuid4)
     xcoms: dict[str, Any] = field(default_factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -336,3 +337,21 @@ def test_a_connection_is_shown_without_its_key(api, monkeypatch):
     assert "canary" not in answer.text
     assert api(f"{API}/connections/nowhere", "op").status_code == 404
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_ten_thousand_tickets_answer_fast(api, open_queue, decide):
+    """Measured with everything that is between a client and the queue, but for the network."""
+    open_queue([failed(n, Outcome.REFUSED if n % 2 else Outcome.INVALID_OUTPUT) for n in range(10_000)])
+
+    def took(ask: Callable[[], Any]) -> float:
+        began = time.perf_counter()
+        assert ask().status_code == 200
+        return time.perf_counter() - began
+
+    api(QUEUE, "viewer")
+    for query in ("", "?limit=500&order_by=-tokens", "?outcome=refused&decision=open&q=item-00&offset=400"):
+        best = min(took(lambda query=query: api(f"{QUEUE}/tickets{query}", "viewer")) for _ in range(3))
+        assert best <= 0.3
+    assert min(took(lambda: api(QUEUE, "viewer")) for _ in range(3)) <= 0.3
+    assert took(lambda: decide(tickets=None, filter={})) <= 5.0
+    assert api(QUEUE, "viewer").json()["decided"] == 10_000

@@ -126,6 +126,16 @@ def test_limit_headers_are_on_every_reply_of_an_account(start: Start) -> None:
         assert re.fullmatch(r"(\d+m)?[\d.]+m?s", headers["x-ratelimit-reset-tokens"])
 
 
+def test_a_service_that_does_not_tell_its_limits_has_none_of_these_headers_and_still_refuses(
+    start: Start,
+) -> None:
+    client = start(rpm=1, tell_limits=False)
+    first, second = client.ask(), client.ask()
+    assert (first.status_code, second.status_code) == (200, 429)
+    assert [name for reply in (first, second) for name in reply.headers if "ratelimit" in name] == []
+    assert second.headers["retry-after"], "how long to wait is said all the same"
+
+
 def test_known_keys_are_let_in_and_share_the_limits_of_their_account(start: Start) -> None:
     client = start(rpm=1, keys=read_keys("a@acme=sk-a,b@acme=sk-b,c=sk-c"))
     assert [client.ask(key=key).status_code for key in ("sk-a", "sk-b", "sk-c")] == [200, 429, 200]

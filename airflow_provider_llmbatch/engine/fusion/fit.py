@@ -34,6 +34,8 @@ DROPOUT = 0.2
 HELD_OUT = 5
 #: Steps between two looks at them, and looks without gain after which it is enough.
 _EVERY, _PATIENCE = 5, 6
+#: Draws of hidden modalities that they are looked at with.
+_DRAWS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +119,7 @@ def fit(
         optimiser.step()
         if step % _EVERY:
             continue
-        with torch.no_grad():
-            now = float(_loss(graph, held if held.size else seen, classes))
+        now = _judged(graph, held if held.size else seen, classes)
         since = 0 if now < best else since + 1
         if now < best:
             best, kept = now, {name: value.clone() for name, value in graph.state_dict().items()}
@@ -126,6 +127,14 @@ def fit(
             break
     graph.load_state_dict(kept)
     return best
+
+
+def _judged(graph: FusionGraph, vectors: Vectors, classes: Sequence[Any]) -> float:
+    """Return the mean loss on records as they are and with half of their modalities hidden."""
+    chance = torch.Generator().manual_seed(0)
+    draws = [vectors, *(_with_dropout(vectors, 0.5, chance) for _ in range(_DRAWS))]
+    with torch.no_grad():
+        return sum(float(_loss(graph, draw, classes)) for draw in draws) / len(draws)
 
 
 def _only(vectors: Vectors, records: Sequence[int]) -> Vectors:

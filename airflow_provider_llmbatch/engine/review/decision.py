@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from airflow_provider_llmbatch.engine.items import Json
+from airflow_provider_llmbatch.engine.journal import Person
 from airflow_provider_llmbatch.errors import InputError
 
 Kind = Literal["retry", "edit", "accept", "skip"]
@@ -16,14 +17,6 @@ Default = Literal["retry", "accept", "skip", "leave", "fail"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Characters of a reason.
 WHY_LENGTH = 2_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
-    """Who decides; the task itself has neither id nor name."""
-
-    id: str = ""
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

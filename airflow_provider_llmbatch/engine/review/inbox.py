@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from airflow_provider_llmbatch.engine.identity import stable_key
-from airflow_provider_llmbatch.engine.review.storage import Storage, put_json, read_json
+from airflow_provider_llmbatch.engine.journal import Storage, put_json, read_json
 
 State = Literal["open", "done"]
 
@@ -45,6 +45,11 @@ class Inbox:
                 put_json(self._storage, _file(other, post.key), asdict(post), replace=True)
             else:
                 self._storage.remove(_file(other, post.key))
+
+    def remove(self, post: Post) -> None:
+        """Take a queue that is deleted off the list."""
+        for state in ("open", "done"):
+            self._storage.remove(_file(state, post.key))
 
     def posts(self, *states: State) -> list[Post]:
         """

@@ -6,13 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from airflow_provider_llmbatch.engine.review.storage import (
-    Storage,
-    put_json,
-    round_file,
-    texts_file,
-    tickets_file,
-)
+from airflow_provider_llmbatch.engine.journal import Storage, put_json
+from airflow_provider_llmbatch.engine.review.storage import round_file, texts_file, tickets_file
 from airflow_provider_llmbatch.engine.review.terms import Terms
 from airflow_provider_llmbatch.engine.review.ticket import Ticket
 from airflow_provider_llmbatch.errors import InputError

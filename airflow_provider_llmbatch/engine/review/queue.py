@@ -13,17 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from airflow_provider_llmbatch.engine.journal import Entry, Person, Storage, put_json, read_json
 from airflow_provider_llmbatch.engine.review import rounds
-from airflow_provider_llmbatch.engine.review.decision import Decision, Person, Wish
-from airflow_provider_llmbatch.engine.review.log import Entry
+from airflow_provider_llmbatch.engine.review.decision import Decision, Wish
 from airflow_provider_llmbatch.engine.review.rounds import Round
-from airflow_provider_llmbatch.engine.review.storage import (
-    DONE_FILE,
-    Storage,
-    alerted_file,
-    put_json,
-    read_json,
-)
+from airflow_provider_llmbatch.engine.review.storage import DONE_FILE, alerted_file
 from airflow_provider_llmbatch.engine.review.terms import ClosedBy
 from airflow_provider_llmbatch.engine.review.ticket import Ticket
 from airflow_provider_llmbatch.errors import InputError

@@ -8,18 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from airflow_provider_llmbatch.engine.review.decision import Decision, Person, Wish
-from airflow_provider_llmbatch.engine.review.log import Entry, Log
-from airflow_provider_llmbatch.engine.review.storage import (
-    Storage,
-    applied_file,
-    put_json,
-    read,
-    read_json,
-    round_file,
-    texts_file,
-    tickets_file,
-)
+from airflow_provider_llmbatch.engine.journal import Entry, Person, Storage, put_json, read, read_json
+from airflow_provider_llmbatch.engine.review.decision import Decision, Wish
+from airflow_provider_llmbatch.engine.review.log import Log
+from airflow_provider_llmbatch.engine.review.storage import applied_file, round_file, texts_file, tickets_file
 from airflow_provider_llmbatch.engine.review.terms import ClosedBy, Terms
 from airflow_provider_llmbatch.engine.review.ticket import Ticket
 from airflow_provider_llmbatch.errors import InputError, StoreError

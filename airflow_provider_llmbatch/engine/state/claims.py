@@ -64,3 +64,6 @@ class Claims(Protocol):
 
     async def forget(self, question: str, pointer: Pointer) -> None:
         """Take back an answer that cannot be read any more."""
+
+    async def forget_folder(self, path: str) -> None:
+        """Take back all answers that lie in a result folder."""

@@ -11,7 +11,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response, status
 from fastapi.responses import StreamingResponse
 
-from airflow_provider_llmbatch.engine.review.decision import Person, Wish
+from airflow_provider_llmbatch.engine.journal import Person
+from airflow_provider_llmbatch.engine.review.decision import Wish
 from airflow_provider_llmbatch.engine.review.find import find
 from airflow_provider_llmbatch.engine.review.queue import Decided, Queue
 from airflow_provider_llmbatch.engine.review.rounds import Round

@@ -232,6 +232,55 @@ def test_a_wrong_address_or_model_stops_the_run(seen: Failure):
     assert not advice.retryable
 
 
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [
+        (OtherCredential, "invalid_api_key account_deactivated billing_hard_limit_reached budget_exceeded"),
+        (OtherCredential, "expired_key no_db_connection"),
+        (Stop, "model_not_found DeploymentNotFound deployment_not_found invalid_model"),
+        (Outcome.TOO_LONG, "context_length_exceeded string_above_max_length request_too_large"),
+        (Outcome.TOO_LONG, "exceed_context_size_error"),
+        (Outcome.CONTENT_FILTERED, "content_filter content_policy_violation ResponsibleAIPolicyViolation"),
+        (Rewrite, "unsupported_parameter unsupported_value unknown_parameter"),
+        (Outcome.BAD_REQUEST, "invalid_parameter odd 1234"),
+    ],
+)
+def test_each_code_has_its_meaning_as_code_and_as_type_whatever_the_rest_says(kind: Any, codes: str):
+    for name in codes.split():
+        for said in ({"code": name}, {"type": name}, {"code": "1500", "type": name}):
+            advice = advised(http(400, param="temperature", **said))
+            if isinstance(kind, Outcome):
+                assert final(advice)[0] is kind, name
+            else:
+                assert isinstance(advice, kind), name
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, OtherCredential),
+        (402, OtherCredential),
+        (404, Stop),
+        (405, Stop),
+        (413, Final),
+        (429, Retry),
+        (529, Retry),
+    ],
+)
+def test_some_statuses_mean_the_same_without_a_body_that_says_so(status: int, kind: type):
+    advice = advised(Failure(kind="malformed", status=status, message="<html>"), WORN)
+    assert isinstance(advice, kind)
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+@pytest.mark.parametrize("code", ["unknown_parameter", "invalid_parameter"])
+def test_a_failed_check_of_the_request_is_no_trouble_of_the_service(status: int, code: str):
+    """P38."""
+    rewritten = advised(http(status, code=code, param="temperature"))
+    assert isinstance(rewritten, Rewrite if code == "unknown_parameter" else Final)
+    assert final(advised(http(status, code=code, param="messages")))[0] is Outcome.BAD_REQUEST
+
+
 @pytest.mark.parametrize("status", [400, 422, 418])
 def test_other_refusals_are_a_bad_request(status: int):
     assert final(advised(http(status, code="odd"))) == (Outcome.BAD_REQUEST, "http")

@@ -131,6 +131,27 @@ def test_a_page_is_quoted_cut_to_size():
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            b'{"choices":[{"message":{"content":"my secret',
+            "44 bytes of JSON that break off or have another form.",
+        ),
+        (b'["my secret"]', "13 bytes of JSON that break off or have another form."),
+        ('{"choices":"my größe secret"}'.encode("latin-1"), "29 bytes that are not UTF-8."),
+        (
+            b'data: {"choices":[{"delta":{"content":"my secret"}}]}',
+            "a stream of events, which was not asked for.",
+        ),
+        (b"", "an empty body"),
+    ],
+)
+def test_what_was_to_be_a_reply_is_told_apart_and_never_quoted(body: bytes, words: str):
+    seen = failed(body)
+    assert (seen.kind, seen.message) == ("malformed", f"The body is no JSON object: {words}")
+
+
+@pytest.mark.parametrize(
     ("usage", "expected"),
     [
         (None, None),

@@ -199,9 +199,15 @@ def test_usage_is_read_in_each_dialect(usage: Any, expected: Usage):
     [
         ("length", Outcome.TRUNCATED),
         ("MAX_TOKENS", Outcome.TRUNCATED),
+        ("max_output_tokens", Outcome.TRUNCATED),
         ("model_length", Outcome.TRUNCATED),
         ("SAFETY", Outcome.CONTENT_FILTERED),
         ("content_filter", Outcome.CONTENT_FILTERED),
+        ("content-filter", Outcome.CONTENT_FILTERED),
+        ("prohibited_content", Outcome.CONTENT_FILTERED),
+        ("blocklist", Outcome.CONTENT_FILTERED),
+        ("recitation", Outcome.CONTENT_FILTERED),
+        ("spii", Outcome.CONTENT_FILTERED),
         ("refusal", Outcome.REFUSED),
     ],
 )
@@ -213,7 +219,10 @@ def test_each_word_for_an_end_that_is_none_is_known(said: str, outcome: Outcome)
         assert advice.outcome is outcome
 
 
-@pytest.mark.parametrize("said", ["abort", "error", "ERROR", "insufficient_system_resource", "load"])
+@pytest.mark.parametrize(
+    "said",
+    ["abort", "aborted", "cancelled", "error", "ERROR", "insufficient_system_resource", "load", "unload"],
+)
 def test_a_reply_that_the_service_broke_off_is_tried_again(said: str):
     seen = read(200, completion("half", finish_reason=said))
     assert isinstance(seen, Failure)

@@ -18,6 +18,9 @@ from airflow_provider_llmbatch.engine.fusion.spec import Spec, read_spec
 from tests.engine.fusion.conftest import SCHEMA
 from tests.engine.fusion.counting import PLAIN, batch_of, made_up
 
+#: Draws of who lacks what, over which is averaged: one of them alone says little with a hundred records.
+DRAWS = 20
+
 
 def vectors_of(records: Path) -> tuple[Spec, Vectors]:
     """Encode all records of a source."""
@@ -32,6 +35,12 @@ def auroc(scores: Sequence[float], labels: Sequence[int]) -> float:
     values, truth = np.asarray(scores), np.asarray(labels)
     high, low = values[truth == 1][:, None], values[truth == 0][None]
     return float((high > low).mean() + 0.5 * (high == low).mean())
+
+
+def log_loss(scores: Sequence[float], labels: Sequence[int]) -> float:
+    """Return the mean of -ln of the probability that was given to what is true; scores are logits."""
+    signs = np.where(np.asarray(labels) == 1, 1, -1)
+    return float(np.logaddexp(0, -signs * np.asarray(scores)).mean())
 
 
 def scores(graph: FusionGraph, vectors: Vectors, kept: Mapping[str, Sequence[int]]) -> list[float]:
@@ -59,14 +68,27 @@ def worth(train: Path, test: Path, *, seed: int = 0) -> dict[str, Any]:
         for size in range(1, len(names) + 1)
         for kept in itertools.combinations(names, size)
     }
-    there = _half(asked.size, len(names), seed)
-    kept = {name: np.flatnonzero(there[:, column]).tolist() for column, name in enumerate(names)}
-    missing = auroc(scores(graph, asked, kept), asked.labels)
     dense = fresh(spec.schema, seed=seed)
     fit(dense, seen, [0, 1], seed=seed, dropout=0.0)
-    filled = Vectors(values=_zeros(dense, asked, there), rows=asked.rows, labels=asked.labels)
-    zeros = auroc(scores(dense, filled, {name: every for name in names}), asked.labels)
-    return {"subsets": subsets, "half_missing": missing, "half_missing_zero_filled": zeros}
+    empty = _of_nothing(dense)
+    found: dict[str, list[tuple[float, float]]] = {"half_missing": [], "half_missing_zero_filled": []}
+    for draw in range(DRAWS):
+        there = _half(asked.size, len(names), draw)
+        kept = {name: np.flatnonzero(there[:, column]).tolist() for column, name in enumerate(names)}
+        filled = {
+            name: torch.where(torch.from_numpy(there[:, [column]]), asked.values[name], empty[name])
+            for column, name in enumerate(names)
+        }
+        dense_batch = Vectors(values=filled, rows=asked.rows, labels=asked.labels)
+        said = {
+            "half_missing": scores(graph, asked, kept),
+            "half_missing_zero_filled": scores(dense, dense_batch, {name: every for name in names}),
+        }
+        for name, values in said.items():
+            found[name].append((auroc(values, asked.labels), log_loss(values, asked.labels)))
+    means = {name: np.mean(values, axis=0).tolist() for name, values in found.items()}
+    whole = {name: {"auroc": area, "log_loss": loss} for name, (area, loss) in means.items()}
+    return {"subsets": subsets, **whole, "draws": DRAWS}
 
 
 def _half(records: int, modalities: int, seed: int) -> np.ndarray:
@@ -77,13 +99,9 @@ def _half(records: int, modalities: int, seed: int) -> np.ndarray:
     return there
 
 
-def _zeros(graph: FusionGraph, vectors: Vectors, there: np.ndarray) -> dict[str, torch.Tensor]:
-    """Return vectors with those of empty inputs where a modality is missing."""
+def _of_nothing(graph: FusionGraph) -> dict[str, torch.Tensor]:
+    """Return the vectors of empty inputs: a volume of zeros, black patches, a note of two marks."""
     empty = {name: np.zeros_like(array) for name, array in made_up(graph.schema, [[True] * 3])[0].items()}
     empty["notes"][0, :2] = (101, 102)
     with torch.no_grad():
-        nothing = graph(batch_of(graph.schema, [empty]), PLAIN).vectors
-    return {
-        name: torch.where(torch.from_numpy(there[:, [column]]), vectors.values[name], nothing[name])
-        for column, name in enumerate(graph.schema.names)
-    }
+        return dict(graph(batch_of(graph.schema, [empty]), PLAIN).vectors)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_llmbatch.engine.journal import PACK
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.review.decision import Person, Wish
-from airflow_provider_llmbatch.engine.review.log import PACK
 from airflow_provider_llmbatch.engine.review.queue import Queue
 from airflow_provider_llmbatch.errors import InputError, StoreError
 from tests.engine.review.queues import ANN, BEN, NOW, failed, opened

@@ -109,3 +109,25 @@ async def test_who_only_looks_claims_nothing_and_sees_answers_alone(claims: Clai
     await claims.answer("short", "a", HERE, kept_s=0.05)
     await asyncio.sleep(0.1)
     assert await claims.look("short") is None
+
+
+async def test_answers_in_a_deleted_folder_are_forgotten_and_no_others(claims: Claims):
+    elsewhere = Pointer(path="/results/b", chunk=0, index=0)
+    for question, pointer in (("q", HERE), ("r", HERE), ("kept", elsewhere)):
+        await claims.claim(question, "a", fence=1)
+        await claims.answer(question, "a", pointer)
+    await claims.forget_folder(HERE.path)
+    assert [await claims.look(question) for question in ("q", "r", "kept")] == [None, None, elsewhere]
+    assert (await claims.claim("q", "b", fence=1)).won
+
+
+async def test_an_answer_whose_folder_redis_has_thrown_away_is_asked_for_again(redis_server):
+    redis_server.cli("flushall")
+    state, other = (RedisState(connect(redis_server.url)) for _ in range(2))
+    await RedisClaims(state).claim("q", "a", fence=1)
+    await RedisClaims(state).answer("q", "a", HERE)
+    (path,) = redis_server.cli("keys", "llmbatch:v1:path:*").splitlines()
+    redis_server.cli("del", path)
+    assert (await RedisClaims(other).claim("q", "b", fence=1)).won
+    await state.close()
+    await other.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.results.read import results
 from airflow_provider_llmbatch.simulator.arrivals import (
     Arrival,
     doubles,
@@ -81,13 +83,14 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     redis: Server, tmp_path: Path, counts: str
 ):
     mixed = [5, 20, 120, 400]
+    half_a_window = [TPM // 2 - 200 if n == 8 else mixed[n % 4] for n in range(25)]
     # In a process of its own: arrivals are timed whatever this one does.
     told = ("--rpm", RPM, "--tpm", TPM, "--window", WINDOW_S, "--counts", counts, "--latency", 0.1)
     with simulated_apart(*map(str, told), "--output-words", "10", "--count-tokens", "o200k") as service:
         limited = extra(counts=counts, encoding="o200k_base")
         started = [
-            start(n, service.url, redis.url, tmp_path, items=25, sizes=mixed, extra=limited, hold=True)
-            for n in range(16)
+            start(n, service.url, redis.url, tmp_path, items=25, sizes=sizes, extra=limited, hold=True)
+            for n, sizes in enumerate([half_a_window] + 15 * [mixed])
         ]
         workers.release(started)
         found = [workers.manifest(worker) for worker in started]
@@ -104,6 +107,11 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     possible = WINDOW_S / (WINDOW_S + SLACK_S)
     used = max(use_of_limit(requests, WINDOW_S, RPM), use_of_limit(taken, WINDOW_S, TPM))
     assert used >= 0.95 * possible
+    large = list(results(open_folder(str(tmp_path / "0"))))[8]
+    assert large.usage.prompt > TPM // 2 - 200
+    assert large.queue_ms <= 2 * WINDOW_S * 1000
+    fewest, most = _taken_while_all_are_at_work(tmp_path, range(1, 16))
+    assert most <= 1.5 * fewest
 
 
 def test_a_worker_frozen_past_its_successors_start_gets_no_grant_any_more(redis: Server, tmp_path: Path):
@@ -146,12 +154,42 @@ def test_an_unreachable_store_pauses_all_workers_and_loses_nothing(redis: Server
 def test_a_budget_stops_all_workers_within_one_items_worst_case_of_the_cap(redis: Server, tmp_path: Path):
     cap = 0.004
     with simulator(settings()) as url:
-        started = [start(n, url, redis.url, tmp_path, budget_usd=cap) for n in range(1)]
+        kept = extra(budgets=[{"name": "team", "usd": cap, "per": "run"}])
+        started = [start(n, url, redis.url, tmp_path, extra=kept) for n in range(3)]
         found = [workers.manifest(worker) for worker in started]
     spent = sum(float(f["cost"]["usd"]) for f in found)
     worst = (80 * 1 + 60 * 4) / 1e6
     assert cap - worst <= spent <= cap
     assert all(f["state"] == "stopped" and f["counts"]["unsent"] > 0 for f in found)
+    assert sum(f["counts"]["ok"] + f["counts"]["unsent"] for f in found) == 3 * 60
+
+
+def _taken_while_all_are_at_work(folder: Path, numbers: Iterable[int]) -> tuple[int, int]:
+    """Return the fewest and most tokens of a worker, from when all have begun until one is done."""
+    found = [list(results(open_folder(str(folder / str(number))))) for number in numbers]
+    left = [[(r.started_at + r.queue_ms / 1000, r.usage.total) for r in rows] for rows in found]
+    begun, over = max(min(rows)[0] for rows in left), min(max(rows)[0] for rows in left)
+    taken = [sum(tokens for at, tokens in rows if begun <= at <= over) for rows in left]
+    return min(taken), max(taken)
+
+
+def test_questions_whose_asker_was_killed_are_asked_once_more_at_most(redis: Server, tmp_path: Path):
+    same = {"items": 40, "topic": "same", "claimed_s": 3.0, "extra": extra(concurrency=8)}
+    with simulator(settings(latency_s=0.5)) as url:
+        owner, other = (start(n, url, redis.url, tmp_path, **same, hold=True) for n in range(2))
+        workers.release([owner, other])
+        _until(lambda: len(arrivals(url)) >= 12)
+        owner.kill()
+        owner.communicate()
+        killed_at = time.time()
+        found = workers.manifest(other)
+        seen = arrivals(url)
+    cut_off = sum(a.time <= killed_at and (a.status in (None, 499) or a.time + 0.5 > killed_at) for a in seen)
+    again = doubles(seen)
+    assert found["counts"] == {"ok": 40}
+    assert len({a.sha for a in seen}) == 40
+    assert set(again.values()) <= {2}
+    assert len(again) <= cut_off, "only what the killed one had under way is asked again"
 
 
 def test_two_keys_of_two_accounts_have_limits_of_their_own_and_one_key_has_one(redis: Server, tmp_path: Path):
@@ -165,6 +203,12 @@ def test_two_keys_of_two_accounts_have_limits_of_their_own_and_one_key_has_one(r
         seen = arrivals(url)
     assert [f["counts"] for f in found] == [{"ok": 25}] * 3
     assert [a for a in seen if not a.admitted] == []
+    by_account = [
+        [(a.time, 1) for a in seen if a.account == account] for account in {a.account for a in seen}
+    ]
+    assert sorted(map(len, by_account)) == [25, 50]
+    # Together they had more than the limit of one: the two did not share it.
+    assert max_in_window([(a.time, 1) for a in seen], WINDOW_S) > 30
 
 
 def _until(there, seconds: float = 30.0) -> None:

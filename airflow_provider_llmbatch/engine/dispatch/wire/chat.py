@@ -159,9 +159,15 @@ def _embedded(data: dict[str, Any], choice: dict[str, Any] | None) -> dict[str, 
 
 def _quoted(body: bytes) -> str:
     """Quote a page; what was to be a reply holds the model's words, and is not for logs."""
-    if body.lstrip()[:1] in (b"{", b"[", b'"') or body.startswith(b"data:"):
-        return f"{len(body)} bytes that break off or have another form, beginning {body.lstrip()[:1]!r}"
-    return errors.excerpt(body)
+    if body.startswith((b"data:", b"event:")):
+        return "a stream of events, which was not asked for."
+    if body.lstrip()[:1] not in (b"{", b"[", b'"'):
+        return errors.excerpt(body)
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return f"{len(body)} bytes that are not UTF-8."
+    return f"{len(body)} bytes of JSON that break off or have another form."
 
 
 def _first(choices: Any) -> dict[str, Any] | None:

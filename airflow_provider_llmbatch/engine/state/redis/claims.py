@@ -29,10 +29,14 @@ class RedisClaims:
         """See :meth:`..claims.Claims.claim`."""
         bucket, field = _place(question)
         arguments = [field, _short(holder), str(fence), _ms(held_s), _ms(KEPT_S)]
-        verdict, value = await self._state.script("claim", [bucket], arguments)
-        if verdict == "answered":
-            return Claimed(answer=await self._pointer(value))
-        return Claimed(won=verdict == "won", held_s=int(value or 0) / 1000)
+        while True:
+            verdict, value = await self._state.script("claim", [bucket], arguments)
+            if verdict != "answered":
+                return Claimed(won=verdict == "won", held_s=int(value or 0) / 1000)
+            if (answer := await self._pointer(value)) is not None:
+                return Claimed(answer=answer)
+            # The name of its folder is gone, so nobody finds the answer any more.
+            await self._state.command("HDEL", bucket, field)
 
     async def look(self, question: str) -> Pointer | None:
         """See :meth:`..claims.Claims.look`."""
@@ -62,6 +66,12 @@ class RedisClaims:
         """See :meth:`..claims.Claims.forget`."""
         bucket, field = _place(question)
         await self._state.command("HDEL", bucket, field)
+
+    async def forget_folder(self, path: str) -> None:
+        """See :meth:`..claims.Claims.forget_folder`; its name goes, and with it what its answers say."""
+        name = _short(path)
+        self._paths.pop(name, None)
+        await self._state.command("DEL", _path_key(name))
 
     async def _change(self, question: str, holder: str, what: str, seconds: float, value: str = "") -> None:
         bucket, field = _place(question)

@@ -95,3 +95,11 @@ class SqliteClaims:
             )
 
         await self._state.step(step)
+
+    async def forget_folder(self, path: str) -> None:
+        """See :meth:`..claims.Claims.forget_folder`."""
+
+        def step(connection: sqlite3.Connection, now: float) -> None:
+            connection.execute("DELETE FROM claims WHERE path = ?", (path,))
+
+        await self._state.step(step)
