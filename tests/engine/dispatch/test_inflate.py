@@ -85,6 +85,13 @@ def test_no_more_comes_out_than_there_is_room_for():
     assert len(reader.feed(gzip.compress(bytes(10**7)), 1000)) == 1000
 
 
+@pytest.mark.parametrize("most", [1, 999, 1000, 1001])
+def test_room_that_ends_with_a_member_is_not_exceeded_by_the_next(most: int):
+    reader = inflater("gzip")
+    assert reader is not None
+    assert len(reader.feed(gzip.compress(bytes(1000)) + gzip.compress(bytes(10**6)), most)) == most
+
+
 def test_an_empty_body_needs_no_stream():
     assert inflated("gzip") == b""
 
