@@ -36,8 +36,6 @@ WAITING = {
     88: "traces",
     93: "comparing prompts",
     95: "comparing prompts",
-    97: "comparing prompts",
-    99: "comparing prompts",
 }
 
 
