@@ -12,10 +12,8 @@ from typing import Any
 
 from airflow_provider_llmbatch.engine.state import arithmetic
 from airflow_provider_llmbatch.engine.state.protocols import (
-    QUANTA_PER_WINDOW,
     Grant,
     Level,
-    Meter,
     Need,
     Scope,
     Settlement,
@@ -24,15 +22,14 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Told,
 )
 from airflow_provider_llmbatch.engine.state.redis import keys, scripts
+from airflow_provider_llmbatch.engine.state.redis.asked import MICRO, meter_of, settlement_of, told_of
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
 from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
 
-_MICRO = 1_000_000
-_UNITS = {"requests": 1, "tokens": 2, "micro_usd": 3}
+#: Share of the time for which leases last without a sign of life, after which they are renewed.
+RENEW_SHARE = 0.2
 #: Seconds of the rate that one turn takes at most while others wait.
 TURN_S = 0.25
-#: A window longer than this starts evenly used after a loss of data, and not all at its end. Seconds.
-SPREAD_ABOVE_S = 600.0
 #: Seconds for which a run's progress is kept.
 STANDING_S = 14 * 86400
 
@@ -67,7 +64,8 @@ class RedisState:
         self._server = ""
         #: takes whose answer never came: what they gave is given back with the next one
         self._unanswered: dict[str, int] = {}
-        self._begun: set[tuple[str, int, str]] = set()
+        #: tries that have taken, and when they last renewed their leases, on the loop's clock
+        self._begun: dict[tuple[str, int, str], float] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def take(
@@ -88,10 +86,10 @@ class RedisState:
             )
         return Taken(
             grants=tuple(
-                Grant(id=f"{take_id}:{number}", need=need, at=int(now) / _MICRO)
+                Grant(id=f"{take_id}:{number}", need=need, at=int(now) / MICRO)
                 for number, need in enumerate(needs[: int(granted)], start=1)
             ),
-            wait_s=int(wait_us) / _MICRO,
+            wait_s=int(wait_us) / MICRO,
             waits_for=scope.meters[int(waits_for) - 1].key if waits_for.isdecimal() else waits_for,
             refused=verdict == "refused",
             lost=verdict == "lost",
@@ -101,9 +99,9 @@ class RedisState:
         """See :meth:`.protocols.Limits.throttle`."""
         windows = [meter for meter in scope.meters if meter.window_s is not None]
         arguments = [
-            round(seconds * _MICRO),
-            round(scope.window_s * _MICRO),
-            round(max((meter.slack_s for meter in windows), default=0.0) * _MICRO),
+            round(seconds * MICRO),
+            round(scope.window_s * MICRO),
+            round(max((meter.slack_s for meter in windows), default=0.0) * MICRO),
             arithmetic.FACTOR_STEEPNESS,
             arithmetic.FACTOR_DROP,
             arithmetic.FACTOR_FLOOR,
@@ -123,19 +121,19 @@ class RedisState:
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """See :meth:`.protocols.Limits.levels`."""
         names = Keys(scope.domain)
-        sizes = [_meter(meter) for meter in scope.meters]
+        sizes = [meter_of(meter) for meter in scope.meters]
         answer = await self.script(
             "levels",
             [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
             [
-                str(round(scope.window_s * _MICRO)),
+                str(round(scope.window_s * MICRO)),
                 str(arithmetic.FACTOR_STEEPNESS),
                 *(str(size[key]) for size in sizes for key in ("kept", "quantum")),
             ],
         )
         factor, *used = answer
         return [
-            Level(key=meter.key, used=int(n), capacity=meter.capacity, factor=int(factor) / _MICRO)
+            Level(key=meter.key, used=int(n), capacity=meter.capacity, factor=int(factor) / MICRO)
             for meter, n in zip(scope.meters, used, strict=True)
         ]
 
@@ -227,6 +225,9 @@ class RedisState:
         undo = dict(self._unanswered)
         mark = (scope.owner, scope.fence, scope.throttle)
         said = scope.about(told)
+        now = asyncio.get_running_loop().time()
+        renewed = self._begun.get(mark, now)
+        renew = now - renewed >= scope.life_s * RENEW_SHARE
         ask = {
             "id": take_id,
             "owner": scope.owner,
@@ -236,28 +237,30 @@ class RedisState:
             "waiter": scope.waiter_key,
             "priority": scope.priority,
             "max_in_flight": scope.max_in_flight,
-            "lease_us": round(scope.lease_s * _MICRO),
-            "turn_us": round(TURN_S * _MICRO),
-            "window_us": round(scope.window_s * _MICRO),
+            "lease_us": round(scope.lease_s * MICRO),
+            "life_us": round(scope.life_s * MICRO),
+            "renew": int(renew),
+            "turn_us": round(TURN_S * MICRO),
+            "window_us": round(scope.window_s * MICRO),
             "steepness": arithmetic.FACTOR_STEEPNESS,
             "forgotten": arithmetic.FORGOTTEN,
-            "passed_us": round(arithmetic.PASSED_WINDOWS * scope.window_s * _MICRO),
-            "least_us": round(arithmetic.LEAST_S * _MICRO),
+            "passed_us": round(arithmetic.PASSED_WINDOWS * scope.window_s * MICRO),
+            "least_us": round(arithmetic.LEAST_S * MICRO),
             "believed": arithmetic.BELIEVED_WINDOWS,
             "known_epoch": self._epoch,
             "server": self._server,
             "recent": int(self._recent),
             "undo": list(undo.items()),
-            "meters": [{**_meter(meter), **_told(said.get(meter))} for meter in scope.meters],
+            "meters": [{**meter_of(meter), **told_of(said.get(meter))} for meter in scope.meters],
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
-            "settled": [_settlement(one) for one in settled],
+            "settled": [settlement_of(one) for one in settled],
         }
         try:
             answer: list[str] = await self.script("take", _keys(scope, self._wall()), [json.dumps(ask)])
         except BaseException:
             self._unanswered[take_id] = len(needs)
             raise
-        self._begun.add(mark)
+        self._begun[mark] = now if renew else renewed
         for known in undo:
             self._unanswered.pop(known, None)
         return answer
@@ -319,31 +322,3 @@ def _keys(scope: Scope, now: float) -> list[str]:
         *(names.meter(meter.key_at(now)) for meter in scope.meters),
         *(names.open(meter.key_at(now)) for meter in scope.meters),
     ]
-
-
-def _meter(meter: Meter) -> dict[str, int]:
-    window_s = meter.window_s or 0.0
-    # Whole microseconds, rounded up, so that no rounding shortens what is kept.
-    quantum = -(-round(window_s * _MICRO) // QUANTA_PER_WINDOW)
-    return {
-        "unit": _UNITS[meter.unit],
-        "cap": meter.capacity,
-        "window": round(window_s * _MICRO),
-        "quantum": quantum,
-        "kept": round((window_s + meter.slack_s) * _MICRO) + quantum,
-        "burst": round(meter.burst_s * _MICRO),
-        "used": int(meter.counts == "used"),
-        "spread": QUANTA_PER_WINDOW if window_s > SPREAD_ABOVE_S else 1,
-    }
-
-
-def _settlement(one: Settlement) -> list[Any]:
-    tokens = -1 if one.tokens is None else one.tokens
-    micro_usd = -1 if one.micro_usd is None else one.micro_usd
-    return [one.grant.id, tokens, micro_usd, int(one.sent), int(one.late)]
-
-
-def _told(told: Told | None) -> dict[str, list[int]]:
-    if told is None:
-        return {}
-    return {"told": [-1 if amount is None else amount for amount in (told.limit, told.remaining)]}

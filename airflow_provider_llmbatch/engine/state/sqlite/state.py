@@ -184,6 +184,7 @@ class SqliteState:
             connection.executemany("DELETE FROM leases WHERE id = ?", over)
             connection.executemany("DELETE FROM holds WHERE lease = ?", over)
             fence = _fence(connection, scope.owner)
+            connection.execute("REPLACE INTO alive VALUES (?, ?)", (scope.owner, now + scope.life_s))
             turns = Turns(connection, scope, now)
             if fence > scope.fence:
                 turns.leave()
@@ -213,7 +214,9 @@ class SqliteState:
         now: float,
     ) -> Taken:
         (in_flight,) = connection.execute(
-            "SELECT count(*) FROM leases WHERE throttle = ? AND expires > ?", (scope.throttle, now)
+            "SELECT count(*) FROM leases JOIN alive USING (owner)"
+            " WHERE throttle = ? AND expires > ? AND until > ?",
+            (scope.throttle, now, now),
         ).fetchone()
         grants: list[Grant] = []
         wait_s, waits_for, refused = 0.0, "", False
@@ -283,6 +286,7 @@ class SqliteState:
             connection.execute("REPLACE INTO fences VALUES (?, ?)", (owner, fence))
             connection.execute("DELETE FROM leases WHERE owner = ? OR expires < ?", (owner, self._now()))
             connection.execute("DELETE FROM holds WHERE lease NOT IN (SELECT id FROM leases)")
+            connection.execute("DELETE FROM alive WHERE owner NOT IN (SELECT owner FROM leases)")
         return fence
 
     def _report(self, standing: Standing) -> None:
