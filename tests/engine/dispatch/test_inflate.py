@@ -73,6 +73,11 @@ def test_what_is_no_such_stream_is_broken(coding: str, stream: bytes):
         inflated(coding, stream)
 
 
+def test_only_deflate_comes_without_its_header():
+    with pytest.raises(BrokenStreamError, match="gzip"):
+        inflated("gzip", raw_deflate(b"{}"))
+
+
 @given(st.binary(max_size=100), st.sampled_from(["gzip", "deflate"]))
 def test_any_bytes_are_read_or_broken(stream: bytes, coding: str):
     with suppress(BrokenStreamError):
