@@ -34,10 +34,7 @@ WAITING = {
     70: "batches of the service's own",
     72: "batches of the service's own",
     88: "traces",
-    93: "comparing prompts",
     95: "comparing prompts",
-    97: "comparing prompts",
-    99: "comparing prompts",
 }
 
 

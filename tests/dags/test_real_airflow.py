@@ -6,11 +6,19 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+import httpx
+import psutil
 import pytest
 
+from airflow_provider_llmbatch.compat import AIRFLOW_V_3_3_PLUS
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.review.decision import Person, Wish
+from airflow_provider_llmbatch.engine.review.queue import Queue
+from airflow_provider_llmbatch.operators import parking
+from airflow_provider_llmbatch.operators.places import review_folder
 from airflow_provider_llmbatch.simulator.server import running
 from airflow_provider_llmbatch.simulator.settings import SimulatorSettings
 from tests.dags.installation import Installation, installed, is_over, kill, talking_to, until
@@ -39,6 +47,7 @@ def airflow(airflow_db, service, tmp_path_factory) -> Iterator[Installation]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_CONN_LLMBATCH_DEFAULT", json.dumps(connection))
         patch.setenv("AIRFLOW__LLMBATCH__DEFER_AFTER", "2")
+        patch.setenv("AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL", "1")
         with installed(home, airflow_db, Path(__file__).parent / "files" / "long.py") as started:
             yield started
 
@@ -154,6 +163,60 @@ def test_while_the_service_is_away_no_worker_is_held_and_a_triggerer_that_was_ki
     assert manifest["counts"] == {"ok": ITEMS}
     assert manifest["possible_double_paid"] == 0
     assert answered(service) == ITEMS
+
+
+def test_people_decide_and_the_task_goes_on_whatever_restarts_and_whoever_leaves(airflow, service):
+    parked = "awaiting_input" if AIRFLOW_V_3_3_PLUS else "deferred"
+    if not AIRFLOW_V_3_3_PLUS:
+        airflow.start("triggerer")
+    airflow.request("PATCH", "/api/v2/dags/reviewed", {"is_paused": False})
+    service.play({"match": {"contains": "number 1"}, "reply": {"refusal": "No."}})
+    run = airflow.trigger("reviewed")
+    run.wait_for("review", parked)
+    assert airflow.request("GET", "/api/v2/pools/default_pool")["occupied_slots"] == 0
+    asked = airflow.request("GET", f"{run.path}/hitlDetails?response_received=false")["hitl_details"]
+    assert [one["subject"] for one in asked] == [parking.SUBJECT]
+    queue = f"/llmbatch/api/v1/dags/reviewed/runs/{run.run_id.replace('+', '%2B')}/tasks/review/review"
+    first = {"round": 1, "tickets": ["0-1"], "kind": "retry"}
+    assert airflow.request("POST", f"{queue}/decisions", first)["resumed"] is False
+
+    server = airflow.processes[0]
+    for process in (*psutil.Process(server.pid).children(recursive=True), server):
+        process.kill()
+    server.wait()
+    # It had stored these and not woken the task yet. The task looks for itself some day: today.
+    place = review_folder(str(airflow.home / "llmbatch" / "results"), "reviewed", run.run_id, "review")
+    stored = Queue(open_folder(place))
+    stored.decide(1, ["0-10", "0-11"], Wish(kind="skip"), Person(id="1", name="ann"), at=time.time())
+    airflow.processes[0] = airflow.start("api-server")
+    airflow.processes.pop()
+    until(airflow.answers, "the API server")
+    if AIRFLOW_V_3_3_PLUS:
+        let_time_pass(airflow)
+    else:
+        assert airflow.request("POST", f"{queue}/wake", {})["resumed"] is True
+    until(lambda: airflow.request("GET", queue)["round"] == 2, "the second round")
+    run.wait_for("review", parked)
+
+    service.play()
+    last = {"round": 2, "tickets": ["0-1"], "kind": "retry"}
+    with suppress(httpx.ReadTimeout):
+        airflow.client.post(
+            f"{airflow.url}{queue}/decisions", json=last, timeout=httpx.Timeout(5, read=0.001)
+        )
+    run.wait_for("review", "success", "failed")
+    assert run.returned("review")["counts"] == {"ok": 10, "skipped": 2}
+    assert answered(service) == 12 + 2
+    assert airflow.request("GET", queue)["state"] == "done"
+
+
+def let_time_pass(airflow: Installation) -> None:
+    """Have Airflow take it that a parked task has waited until it wants to look for itself."""
+    with closing(sqlite3.connect(airflow.home / "airflow.db", timeout=30)) as database:
+        database.execute(
+            "UPDATE task_instance SET trigger_timeout = '2000-01-01' WHERE state = 'awaiting_input'"
+        )
+        database.commit()
 
 
 def held(airflow: Installation) -> int:

@@ -11,9 +11,11 @@ import pytest
 
 from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.engine.review.decision import Wish
+from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
 from airflow_provider_llmbatch.errors import InputError, StoppedError
 from tests.engine.rehearsal import Simulated, dispatched, job, rows, simulated
 from tests.engine.reviews import Review, failing
+from tests.services.redis_server import running
 
 WORD = {
     "type": "object",
@@ -298,3 +300,28 @@ async def test_a_service_that_refuses_the_key_stops_the_review_and_keeps_the_dec
         simulator.play(ALL_GOOD)
         await Review(review.job, review.manifest, review.folder).carry_out()
     assert review.outcomes == ["ok", "skipped", "ok"]
+
+
+async def test_a_redis_that_forgets_and_restarts_costs_no_decision(tmp_path):
+    """Between the decisions and their carrying out, and in the middle of it."""
+    slow = {"match": {}, "reply": {"content": GOOD, "delay_s": 0.1}}
+    with running(tmp_path) as redis, simulated(*replies(range(12), "no json")) as simulator:
+        state = RedisState(connect(redis.url))
+        review = await reviewed(tmp_path, simulator, 12, extra={"max_in_flight": 2})
+        review.state = state
+        review.open()
+        review.decide("skip", 0)
+        review.decide("retry")
+        redis.cli("flushall")
+        simulator.play(slow)
+        sent = len(simulator.arrivals())
+        task = asyncio.create_task(review.carry_out())
+        while len(simulator.arrivals()) < sent + 4:
+            await asyncio.sleep(0.01)
+        redis.kill()
+        redis.start()
+        redis.cli("flushall")
+        await task
+        await state.close()
+        assert len(simulator.arrivals()) - sent == 11
+    assert review.outcomes == ["skipped"] + ["ok"] * 11

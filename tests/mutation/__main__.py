@@ -33,13 +33,11 @@ TESTS = {
         f"{DISPATCH}/test_wire_errors.py",
         f"{DISPATCH}/test_dialects.py",
         f"{DISPATCH}/test_chat.py",
-        f"{DISPATCH}/test_decoder_fuzz.py",
     ),
     "dispatch.wire.errors": (
         f"{DISPATCH}/test_wire_errors.py",
         f"{DISPATCH}/test_dialects.py",
         f"{DISPATCH}/test_chat.py",
-        f"{DISPATCH}/test_decoder_fuzz.py",
     ),
     "validate.salvage": (f"{VALIDATE}/test_salvage.py", f"{VALIDATE}/test_salvage_laws.py"),
 }

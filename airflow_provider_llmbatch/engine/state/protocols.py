@@ -131,8 +131,10 @@ class Scope:
     #: the task that takes, and the number of its try; a newer number shuts the older one out
     owner: str
     fence: int
-    #: seconds after which a lease without a sign of life is free again
+    #: seconds after which a call is surely over, and its lease free again
     lease_s: float = 900.0
+    #: seconds after which the leases of an owner are free again that takes nothing, not even of nothing
+    life_s: float = 60.0
     #: those who wait for the same limits wait in one queue; the throttle's when empty
     queue: str = ""
     #: who waits in it: one name for each process and try; owner and fence when empty
@@ -260,6 +262,8 @@ class Limits(Protocol):
 
         :param told: what the service has said about its limits since the last take, one of a unit.
         :param seen: what calls have met since then, one of a gate.
+
+        A take is a sign of life, also without needs: see :attr:`Scope.life_s`.
 
         Who waits for a meter has a place in its line, so that others do not take what a large need waits
         for. The place is kept by asking again, at least once a second.

@@ -73,6 +73,11 @@ def test_what_is_no_such_stream_is_broken(coding: str, stream: bytes):
         inflated(coding, stream)
 
 
+def test_only_deflate_comes_without_its_header():
+    with pytest.raises(BrokenStreamError, match="gzip"):
+        inflated("gzip", raw_deflate(b"{}"))
+
+
 @given(st.binary(max_size=100), st.sampled_from(["gzip", "deflate"]))
 def test_any_bytes_are_read_or_broken(stream: bytes, coding: str):
     with suppress(BrokenStreamError):
@@ -83,6 +88,13 @@ def test_no_more_comes_out_than_there_is_room_for():
     reader = inflater("gzip")
     assert reader is not None
     assert len(reader.feed(gzip.compress(bytes(10**7)), 1000)) == 1000
+
+
+@pytest.mark.parametrize("most", [1, 999, 1000, 1001])
+def test_room_that_ends_with_a_member_is_not_exceeded_by_the_next(most: int):
+    reader = inflater("gzip")
+    assert reader is not None
+    assert len(reader.feed(gzip.compress(bytes(1000)) + gzip.compress(bytes(10**6)), most)) == most
 
 
 def test_an_empty_body_needs_no_stream():

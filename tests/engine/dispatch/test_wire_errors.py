@@ -106,6 +106,19 @@ def test_a_page_is_judged_by_its_status(status: int, kind: str, maybe_paid: bool
     assert (seen.kind, seen.status, seen.maybe_paid, seen.message) == (kind, status, maybe_paid, "'<html>'")
 
 
+def test_a_page_is_quoted_by_its_first_two_hundred_characters_on_one_line():
+    assert failed_page(b"x" * 1000) == repr("x" * 200)
+    assert failed_page(b" a \n\t b " * 300) == repr("a b " * 50)
+    assert failed_page("größe \ud83d".encode("utf-8", "surrogatepass") + b"\0") == "'größe ���\ufffd'"
+    assert failed_page(b" \n ") == "an empty body"
+
+
+def failed_page(body: bytes) -> str:
+    seen = chat.decode(500, {}, body)
+    assert isinstance(seen, Failure)
+    return seen.message
+
+
 def test_filters_are_named_in_both_spellings():
     """P40."""
     hit = {"hate": {"filtered": True}, "self_harm": {"filtered": True}, "violence": {"filtered": False}}

@@ -40,6 +40,8 @@ TAKE_AT_MOST = 64
 #: Longest sleep before the shared state is asked again, so that a change made elsewhere is seen, and the
 #: place in the line is kept.
 ASK_AGAIN_S = 1.0
+#: Share of the time for which leases last without a sign of life, after which one is given.
+ALIVE_SHARE = 0.25
 #: Longest wait, at the end, for a state that may be away. Seconds.
 CLOSE_S = 1.5
 #: Longest time that a settlement waits for others, where it makes no room for anybody here.
@@ -268,8 +270,10 @@ class Limiter:
                 await self._ring.wait()
                 self._ring.clear()
                 wait_s = await self._step()
-                if self._waiting:
-                    self._ring_within(min(wait_s, ASK_AGAIN_S))
+                # Calls that are open need a sign of life, also when nobody waits.
+                self._ring_within(
+                    min(wait_s, ASK_AGAIN_S) if self._waiting else self._scope.life_s * ALIVE_SHARE
+                )
         except Exception as error:
             self.refuse_all(error)
 

@@ -22,11 +22,20 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Taken,
     Told,
 )
-from airflow_provider_llmbatch.engine.state.redis import health, keys, request, scripts
+from airflow_provider_llmbatch.engine.state.redis import health, keys, scripts
+from airflow_provider_llmbatch.engine.state.redis.asked import (
+    MICRO,
+    key_names,
+    meter_of,
+    rules_for,
+    settlement_of,
+    told_of,
+)
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
 from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
 
-_MICRO = 1_000_000
+#: Share of the time for which leases last without a sign of life, after which they are renewed.
+RENEW_SHARE = 0.2
 #: Seconds for which a run's progress is kept.
 STANDING_S = 14 * 86400
 
@@ -61,7 +70,8 @@ class RedisState(health.RedisHealth):
         self._server = ""
         #: takes whose answer never came: what they gave is given back with the next one
         self._unanswered: dict[str, int] = {}
-        self._begun: set[tuple[str, int, str]] = set()
+        #: tries that have taken, and when they last renewed their leases, on the loop's clock
+        self._begun: dict[tuple[str, int, str], float] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def take(
@@ -83,10 +93,10 @@ class RedisState(health.RedisHealth):
             )
         return Taken(
             grants=tuple(
-                Grant(id=f"{take_id}:{number}", need=need, at=int(now) / _MICRO)
+                Grant(id=f"{take_id}:{number}", need=need, at=int(now) / MICRO)
                 for number, need in enumerate(needs[: int(granted)], start=1)
             ),
-            wait_s=int(wait_us) / _MICRO,
+            wait_s=int(wait_us) / MICRO,
             waits_for=scope.meters[int(waits_for) - 1].key if waits_for.isdecimal() else waits_for,
             refused=verdict == "refused",
             lost=verdict == "lost",
@@ -97,9 +107,9 @@ class RedisState(health.RedisHealth):
         """See :meth:`.protocols.Limits.throttle`."""
         windows = [meter for meter in scope.meters if meter.window_s is not None]
         arguments = [
-            round(seconds * _MICRO),
-            round(scope.window_s * _MICRO),
-            round(max((meter.slack_s for meter in windows), default=0.0) * _MICRO),
+            round(seconds * MICRO),
+            round(scope.window_s * MICRO),
+            round(max((meter.slack_s for meter in windows), default=0.0) * MICRO),
             arithmetic.FACTOR_STEEPNESS,
             arithmetic.FACTOR_DROP,
             arithmetic.FACTOR_FLOOR,
@@ -119,19 +129,19 @@ class RedisState(health.RedisHealth):
     async def levels(self, scope: Scope) -> Sequence[Level]:
         """See :meth:`.protocols.Limits.levels`."""
         names = Keys(scope.domain)
-        sizes = [request.meter_sizes(meter) for meter in scope.meters]
+        sizes = [meter_of(meter) for meter in scope.meters]
         answer = await self.script(
             "levels",
             [names.throttle(scope.throttle), *(names.meter(m.key_at(self._wall())) for m in scope.meters)],
             [
-                str(round(scope.window_s * _MICRO)),
+                str(round(scope.window_s * MICRO)),
                 str(arithmetic.FACTOR_STEEPNESS),
                 *(str(size[key]) for size in sizes for key in ("kept", "quantum")),
             ],
         )
         factor, *used = answer
         return [
-            Level(key=meter.key, used=int(n), capacity=meter.capacity, factor=int(factor) / _MICRO)
+            Level(key=meter.key, used=int(n), capacity=meter.capacity, factor=int(factor) / MICRO)
             for meter, n in zip(scope.meters, used, strict=True)
         ]
 
@@ -224,29 +234,37 @@ class RedisState(health.RedisHealth):
         undo = dict(self._unanswered)
         mark = (scope.owner, scope.fence, scope.throttle)
         said = scope.about(told)
+        now = asyncio.get_running_loop().time()
+        renewed = self._begun.get(mark, now)
+        renew = now - renewed >= scope.life_s * RENEW_SHARE
         ask = {
             "id": take_id,
-            **request.rules(scope),
+            "owner": scope.owner,
+            "fence": scope.fence,
             "first": int(mark not in self._begun),
+            "throttle": scope.throttle,
+            "waiter": scope.waiter_key,
+            "priority": scope.priority,
+            "max_in_flight": scope.max_in_flight,
+            "lease_us": round(scope.lease_s * MICRO),
+            "life_us": round(scope.life_s * MICRO),
+            "renew": int(renew),
+            **rules_for(scope),
             "known_epoch": self._epoch,
             "server": self._server,
             "recent": int(self._recent),
             "undo": list(undo.items()),
-            "meters": [
-                {**request.meter_sizes(meter), **request.told_of(said.get(meter))} for meter in scope.meters
-            ],
+            "meters": [{**meter_of(meter), **told_of(said.get(meter))} for meter in scope.meters],
             "gates": health.asked(scope, seen),
             "needs": [[1, need.tokens, need.micro_usd] for need in needs],
-            "settled": [request.settlement(one) for one in settled],
+            "settled": [settlement_of(one) for one in settled],
         }
         try:
-            answer: list[str] = await self.script(
-                "take", request.key_names(scope, self._wall()), [json.dumps(ask)]
-            )
+            answer: list[str] = await self.script("take", key_names(scope, self._wall()), [json.dumps(ask)])
         except BaseException:
             self._unanswered[take_id] = len(needs)
             raise
-        self._begun.add(mark)
+        self._begun[mark] = now if renew else renewed
         for known in undo:
             self._unanswered.pop(known, None)
         return answer

@@ -13,6 +13,8 @@ CREATE TABLE IF NOT EXISTS told (meter TEXT PRIMARY KEY, capacity INTEGER NOT NU
 CREATE TABLE IF NOT EXISTS leases (
     id TEXT PRIMARY KEY, throttle TEXT NOT NULL, owner TEXT NOT NULL, expires REAL NOT NULL
 ) WITHOUT ROWID;
+-- Until when an owner's leases count without a further sign of life.
+CREATE TABLE IF NOT EXISTS alive (owner TEXT PRIMARY KEY, until REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS leases_by_throttle ON leases (throttle, expires);
 -- What open calls have reserved of totals.
 CREATE TABLE IF NOT EXISTS holds (

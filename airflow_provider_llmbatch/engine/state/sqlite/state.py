@@ -193,6 +193,7 @@ class SqliteState(SqliteHealth):
             connection.executemany("DELETE FROM leases WHERE id = ?", over)
             connection.executemany("DELETE FROM holds WHERE lease = ?", over)
             fence = _fence(connection, scope.owner)
+            connection.execute("REPLACE INTO alive VALUES (?, ?)", (scope.owner, now + scope.life_s))
             turns = Turns(connection, scope, now)
             gates = Gates(connection, scope.gates, seen, now)
             taken = None
@@ -239,7 +240,9 @@ class SqliteState(SqliteHealth):
         now: float,
     ) -> Taken:
         (in_flight,) = connection.execute(
-            "SELECT count(*) FROM leases WHERE throttle = ? AND expires > ?", (scope.throttle, now)
+            "SELECT count(*) FROM leases JOIN alive USING (owner)"
+            " WHERE throttle = ? AND expires > ? AND until > ?",
+            (scope.throttle, now, now),
         ).fetchone()
         grants: list[Grant] = []
         wait_s, waits_for, refused = 0.0, "", False
@@ -309,6 +312,7 @@ class SqliteState(SqliteHealth):
             connection.execute("REPLACE INTO fences VALUES (?, ?)", (owner, fence))
             connection.execute("DELETE FROM leases WHERE owner = ? OR expires < ?", (owner, self._now()))
             connection.execute("DELETE FROM holds WHERE lease NOT IN (SELECT id FROM leases)")
+            connection.execute("DELETE FROM alive WHERE owner NOT IN (SELECT owner FROM leases)")
         return fence
 
     def _report(self, standing: Standing) -> None:

@@ -3,7 +3,8 @@
 -- KEYS  1 epoch · 2 the owner's fence · 3 throttle · 4 leases · 5 the owner's lease data · 6 queue · 7 turns ·
 --       8… meters, and then, for each of them, what calls that are open hold of it (budgets only) · the
 --       gates, and after them the names of those ever parked
--- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, turn_us,
+-- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, life_us,
+--         renew (leases of this try), turn_us,
 --         known_epoch, recent, server, throttle (name), window_us, steepness, forgotten, passed_us, least_us,
 --         believed (windows), undo [[id, n]],
 --         meters [{unit, cap, window, kept, quantum, burst, used, spread, told {limit, remaining}}],
@@ -289,6 +290,17 @@ if ask.known_epoch ~= '' and ask.known_epoch ~= epoch[1] then
   leave_queue()
   return answer('lost', 0, 0, '')
 end
+if ask.renew == 1 then
+  -- A sign of life: what this try has open stays open, but not for longer than a call can be.
+  local data = redis.call('HGETALL', KEYS[5])
+  for place = 1, #data, 2 do
+    local reserved = cjson.decode(data[place + 1])
+    local until_us = math.min(now + ask.life_us, tonumber(reserved[4]) + ask.lease_us)
+    if reserved[5] == ask.fence and until_us > now then
+      redis.call('ZADD', KEYS[4], text(until_us), data[place])
+    end
+  end
+end
 if #ask.needs == 0 then
   leave_queue()
   return answer('ok', 0, 0, '')
@@ -416,7 +428,7 @@ for number, need in ipairs(ask.needs) do
   end
   granted = number
   local id = ask.id .. ':' .. number
-  redis.call('ZADD', KEYS[4], text(now + ask.lease_us), id)
+  redis.call('ZADD', KEYS[4], text(now + math.min(ask.life_us, ask.lease_us)), id)
   redis.call('HSET', KEYS[5], id, cjson.encode({need[1], need[2], need[3], text(now), ask.fence}))
   for index, meter in ipairs(ask.meters) do
     if meter.window == 0 then

@@ -1,0 +1,1 @@
+"""Prompt versions on trial: who gets which, what came of it, and whether it goes on."""
