@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_llmbatch.engine.state.protocols import QUANTA_PER_WINDOW, Meter, Settlement, Told
+from airflow_provider_llmbatch.engine.state import arithmetic
+from airflow_provider_llmbatch.engine.state.protocols import QUANTA_PER_WINDOW, Meter, Scope, Settlement, Told
 
 MICRO = 1_000_000
 _UNITS = {"requests": 1, "tokens": 2, "micro_usd": 3}
+#: Seconds of the rate that one turn takes at most while others wait.
+TURN_S = 0.25
 #: A window longer than this starts evenly used after a loss of data, and not all at its end. Seconds.
 SPREAD_ABOVE_S = 600.0
+
+
+def rules_for(scope: Scope) -> dict[str, float]:
+    """Return the constants of :mod:`..arithmetic` as they are for a scope."""
+    return {
+        "turn_us": round(TURN_S * MICRO),
+        "window_us": round(scope.window_s * MICRO),
+        "steepness": arithmetic.FACTOR_STEEPNESS,
+        "forgotten": arithmetic.FORGOTTEN,
+        "passed_us": round(arithmetic.PASSED_WINDOWS * scope.window_s * MICRO),
+        "least_us": round(arithmetic.LEAST_S * MICRO),
+        "believed": arithmetic.BELIEVED_WINDOWS,
+    }
 
 
 def meter_of(meter: Meter) -> dict[str, int]:

@@ -22,14 +22,18 @@ from airflow_provider_llmbatch.engine.state.protocols import (
     Told,
 )
 from airflow_provider_llmbatch.engine.state.redis import keys, scripts
-from airflow_provider_llmbatch.engine.state.redis.asked import MICRO, meter_of, settlement_of, told_of
+from airflow_provider_llmbatch.engine.state.redis.asked import (
+    MICRO,
+    meter_of,
+    rules_for,
+    settlement_of,
+    told_of,
+)
 from airflow_provider_llmbatch.engine.state.redis.keys import Keys
 from airflow_provider_llmbatch.errors import StaleFenceError, StateUnreachableError, StoreError
 
 #: Share of the time for which leases last without a sign of life, after which they are renewed.
 RENEW_SHARE = 0.2
-#: Seconds of the rate that one turn takes at most while others wait.
-TURN_S = 0.25
 #: Seconds for which a run's progress is kept.
 STANDING_S = 14 * 86400
 
@@ -240,13 +244,7 @@ class RedisState:
             "lease_us": round(scope.lease_s * MICRO),
             "life_us": round(scope.life_s * MICRO),
             "renew": int(renew),
-            "turn_us": round(TURN_S * MICRO),
-            "window_us": round(scope.window_s * MICRO),
-            "steepness": arithmetic.FACTOR_STEEPNESS,
-            "forgotten": arithmetic.FORGOTTEN,
-            "passed_us": round(arithmetic.PASSED_WINDOWS * scope.window_s * MICRO),
-            "least_us": round(arithmetic.LEAST_S * MICRO),
-            "believed": arithmetic.BELIEVED_WINDOWS,
+            **rules_for(scope),
             "known_epoch": self._epoch,
             "server": self._server,
             "recent": int(self._recent),
