@@ -39,6 +39,10 @@ def run(records: Path, results: Path, **given: Any) -> dict[str, Any]:
     return Worker(spec(records, results, **given), QUIET).run(lambda event: None)
 
 
+def in_process(records: Path, results: Path) -> dict[str, Any]:
+    return loops.run(read_spec(spec(records, results)), lambda event: None, Clocks())
+
+
 def until(there: Callable[[], Any], seconds: float = 60.0) -> Any:
     give_up = time.monotonic() + seconds
     while not (found := there()):
@@ -100,16 +104,16 @@ def test_a_window_whose_part_is_damaged_is_done_again_and_a_changed_input_is_ano
     for row in rows:
         row.update({name: str(records.parent / row[name]) for name in ("ct", "wsi") if name in row})
     small.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    first = run(small, tmp_path / "out")
+    first = in_process(small, tmp_path / "out")
     before = content(tmp_path / "out")
     part = Path(first["result_path"]) / "part-00000.safetensors"
     part.write_bytes(part.read_bytes()[:-8])
-    again = run(small, tmp_path / "out")
+    again = in_process(small, tmp_path / "out")
     assert again["counts"]["resumed"] == WINDOW
     assert content(tmp_path / "out") == before
     rows[0]["notes"] = "Another note."
     small.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    other = run(small, tmp_path / "out")
+    other = in_process(small, tmp_path / "out")
     assert other["run_fingerprint"] != first["run_fingerprint"]
     assert other["counts"]["resumed"] == 0
 

@@ -78,11 +78,9 @@ class BertEncoder(nn.Module):
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             if config["model_type"] != "bert" or config.get("hidden_act") != "gelu":
                 raise ConfigurationError(f"text_model is a {config['model_type']}; give a BERT with gelu.")
-            with torch.device("meta"):  # random weights, drawn to be replaced, would cost the most
-                encoder = cls(config)
+            encoder = cls(config)
             held = load_file(str(folder / "model.safetensors"))
-            named = {ours: held[theirs] for ours, theirs in _names(len(encoder.layers))}
-            encoder.load_state_dict(named, assign=True)
+            encoder.load_state_dict({ours: held[theirs] for ours, theirs in _names(len(encoder.layers))})
         except (OSError, KeyError, ValueError, RuntimeError, SafetensorError) as error:
             raise ConfigurationError(
                 f"text_model cannot be read ({type(error).__name__}); give a folder with config.json, "
