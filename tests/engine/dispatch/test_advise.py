@@ -329,6 +329,12 @@ def test_a_body_over_the_ceiling_is_final():
     assert final(advised(seen, WORN))[0] is Outcome.INVALID_OUTPUT
 
 
+def test_an_item_of_which_nothing_is_known_has_waited_for_nothing_and_may_wait_six_hours():
+    fresh = History(tries=1, max_tries=2)
+    assert (fresh.throttled, fresh.waited_s, fresh.max_wait_s, fresh.luck) == (0, 0.0, 21_600.0, 0.5)
+    assert not (fresh.params or fresh.dropped or fresh.enlarged)
+
+
 def test_a_complete_reply_needs_no_advice():
     assert advised(reply()) is None
     assert advised(reply(finish_reason=None)) is None

@@ -164,6 +164,8 @@ def test_what_was_to_be_a_reply_is_told_apart_and_never_quoted(body: bytes, word
         ({"prompt_tokens": True, "completion_tokens": 5}, None),
         ({"prompt_tokens": 10.0, "completion_tokens": 5.0}, Usage(prompt=10, completion=5)),
         ({"prompt_tokens": 10**30, "completion_tokens": 5}, None),
+        ({"prompt_tokens": 10**12 + 1, "completion_tokens": 5}, None),
+        ({"prompt_tokens": 10**12, "completion_tokens": 0}, Usage(prompt=10**12, completion=0)),
         (
             {
                 "prompt_tokens": 10,

@@ -70,6 +70,7 @@ def test_words_are_found_wherever_they_stand(key: str):
         ("{no json}", "{no json}"),
         ("[" * 5000, "[" * 400),
         ([{"loc": ["query", "x", 3], "msg": "wrong"}], "query.x.3: wrong"),
+        ([{"loc": ["query", "x"]}], "An error without a message; it has the keys ['message']."),
         ([1, None, {}], "An error without a message; it has the keys ['message']."),
         ("", "An error without a message; it has the keys ['message']."),
         ({"a": {"message": "x"}}, "An error without a message; it has the keys ['message']."),
@@ -78,6 +79,17 @@ def test_words_are_found_wherever_they_stand(key: str):
 )
 def test_a_message_of_any_form_is_in_words_and_short(said: Any, words: str):
     assert failed(400, {"error": {"message": said}}).message == words
+
+
+def test_the_message_is_told_before_the_name_of_the_error():
+    assert failed(404, {"error": "Not Found", "message": "no such model"}).message == "no such model"
+    assert failed(404, {"error": "Not Found", "message": None}).message == "Not Found"
+
+
+@pytest.mark.parametrize("status", [0, 100, 101, 199])
+def test_what_comes_with_no_final_status_is_malformed_whatever_it_says(status: int):
+    seen = failed(status, {"error": {"message": "no", "code": "invalid_api_key"}})
+    assert (seen.kind, seen.code, seen.maybe_paid) == ("malformed", None, True)
 
 
 def test_words_that_are_nested_too_deep_are_let_go():
