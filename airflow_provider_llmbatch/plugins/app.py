@@ -45,8 +45,9 @@ def report(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> HTMLR
 
 
 async def _not_kept(response: Response) -> None:
-    """Let no cache keep what only some may see."""
+    """Let no cache keep what only some may see, and no browser take data for a page."""
     response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
 
 
 def create_app() -> FastAPI:

@@ -42,6 +42,8 @@ class Round:
         #: how many tickets it has
         self.size: int = head["tickets"]
         self._tickets: dict[str, Ticket] | None = None
+        #: number and content of the file of texts that was read last
+        self._texts: tuple[int, bytes] = (-1, b"")
         #: what stands, by ticket
         self.decisions: dict[str, Decision] = {}
         #: all decisions, in order, those that were replaced included
@@ -162,9 +164,13 @@ class Round:
         """
         name = texts_file(self.number, self._attempt, ticket.file)
         try:
-            with self._storage.open(name) as file:
-                file.seek(ticket.offset)
-                found: dict[str, Any] = json.loads(file.readline())
+            # Neighbours lie in one file, and an object store hands out whole ones.
+            if self._texts[0] != ticket.file:
+                with self._storage.open(name) as file:
+                    self._texts = ticket.file, file.read()
+            content = self._texts[1]
+            end = content.index(b"\n", ticket.offset)
+            found: dict[str, Any] = json.loads(content[ticket.offset : end])
         except (FileNotFoundError, ValueError) as error:
             raise StoreError(f"{self._storage.uri}/{name} cannot be read: {error!r}. Restore it.") from error
         return found

@@ -15,8 +15,8 @@ from airflow_provider_llmbatch.engine.validate.schema import OutputSchema, outpu
 from airflow_provider_llmbatch.operators.places import inbox_folder, review_folder
 from airflow_provider_llmbatch.settings import load_settings
 
-#: Queues in memory. Storage is the truth: one that was dropped is read again.
-KEPT = 64
+#: Queues in memory, of some megabytes each. Storage is the truth: one that was dropped is read again.
+KEPT = 16
 
 
 class Who(NamedTuple):

@@ -141,7 +141,11 @@ def export_tickets(queue: QueueDep, query: Annotated[TicketQuery, Query()]) -> S
         found = find(round, answers.filter_of(query), query.order_by)
         shapes = [answers.ticket_shape(round, ticket).model_dump() for ticket in found]
     content = csv_of([*_TICKET_COLUMNS, *(f"decision.{name}" for name in _DECISION_COLUMNS)], _cells(shapes))
-    headers = {"Content-Disposition": f'attachment; filename="tickets-{round.number}.csv"'}
+    headers = {
+        "Content-Disposition": f'attachment; filename="tickets-{round.number}.csv"',
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
     return StreamingResponse(content, media_type="text/csv; charset=utf-8", headers=headers)
 
 
