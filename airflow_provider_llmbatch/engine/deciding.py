@@ -144,7 +144,7 @@ def _row(round: Round, ticket: Ticket, decision: Decision, portion: Portion) -> 
 
 def _seen(round: Round, ticket: Ticket) -> Result:
     """Return the row as the person saw it."""
-    row = round.texts(ticket)["row"]
+    row = round.texts(ticket, keep=True)["row"]
     if row is None:
         return Result(index=ticket.index, id=ticket.item_id, outcome=Outcome.UNSENT)
     return rows.from_row(row)

@@ -156,19 +156,22 @@ class Round:
         decision = self.decisions.get(ticket.id)
         return "open" if decision is None else decision.wish.kind
 
-    def texts(self, ticket: Ticket) -> dict[str, Any]:
+    def texts(self, ticket: Ticket, *, keep: bool = False) -> dict[str, Any]:
         """
         Return a ticket's texts: ``item``, ``messages`` and the result row ``row``.
 
+        :param keep: keep the file in memory, for the tickets that follow. Who serves people does not: texts
+            may be erased at any time.
         :raises StoreError: when they cannot be read.
         """
         name = texts_file(self.number, self._attempt, ticket.file)
         try:
-            # Neighbours lie in one file, and an object store hands out whole ones.
-            if self._texts[0] != ticket.file:
+            number, content = self._texts
+            if number != ticket.file:
                 with self._storage.open(name) as file:
-                    self._texts = ticket.file, file.read()
-            content = self._texts[1]
+                    content = file.read()
+            if keep:
+                self._texts = ticket.file, content
             end = content.index(b"\n", ticket.offset)
             found: dict[str, Any] = json.loads(content[ticket.offset : end])
         except (FileNotFoundError, ValueError) as error:
