@@ -311,3 +311,36 @@ async def test_an_item_that_is_too_long_for_the_model_fails_alone(tmp_path: Path
     assert done.outcomes == {Outcome.OK: 19, Outcome.TOO_LONG: 1}
     assert done.results[7].outcome is Outcome.TOO_LONG
     assert done.results[7].attempts == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        ({"status": 413, "body": "<html>Request Entity Too Large</html>"}, Outcome.TOO_LONG),
+        (
+            {"status": 429, "error": {"message": "Request too large: Limit 100, Requested 500."}},
+            Outcome.TOO_LONG,
+        ),
+        (
+            {"status": 400, "error": {"code": "context_length_exceeded", "message": "too many tokens"}},
+            Outcome.TOO_LONG,
+        ),
+        ({"status": 422, "error": {"message": "messages[0] is odd"}}, Outcome.BAD_REQUEST),
+        ({"status": 400, "error": {"message": "no such tool"}}, Outcome.BAD_REQUEST),
+    ],
+    ids=str,
+)
+async def test_what_no_retry_helps_is_called_once(tmp_path: Path, reply: dict[str, Any], outcome: Outcome):
+    with simulated({"match": {}, "reply": reply}) as simulator:
+        done = await ran(tmp_path, simulator)
+        assert len(simulator.arrivals()) == 1
+    assert done.outcomes == {outcome: 1}
+
+
+@pytest.mark.parametrize("status", [429, 529])
+async def test_a_service_that_is_too_busy_uses_no_try(tmp_path: Path, status: int):
+    busy = {"status": status, "error": {"message": "overloaded"}, "headers": {"retry-after-ms": "20"}}
+    with simulated({"match": {"first": 3}, "reply": busy}) as simulator:
+        done = await ran(tmp_path, simulator, policy={"max_attempts": 1})
+        assert len(simulator.arrivals()) == 4
+    assert done.outcomes == {Outcome.OK: 1}
