@@ -226,6 +226,7 @@ def get_provider_info() -> dict[str, Any]:
             f"{PACKAGE}.operators.links.LLMBatchReviewLink",
         ],
         "connection-types": [CONNECTION_TYPE],
+        "cli": [f"{PACKAGE}.cli.definition.get_llmbatch_cli_commands"],
         "config": {
             "llmbatch": {
                 "description": "Settings of airflow-provider-llmbatch.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.settings import Settings
 
 #: Executors whose tasks all run on the scheduler's host.
-_LOCAL = ("LocalExecutor", "SequentialExecutor")
+LOCAL = ("LocalExecutor", "SequentialExecutor")
 #: What separates executors, and what stands before the name of one: module, alias, team.
 _BETWEEN, _BEFORE = re.compile(r"[,;]"), re.compile(r".*[.:=]")
 #: Pods of the Kubernetes executor are told of another executor, so that they can run one task by themselves.
@@ -129,7 +129,7 @@ def refuse_other_hosts(settings: Settings, what: str) -> None:
     """
     if settings.single_host or settings.shared_filesystem:
         return
-    remote = [name for name in _executors() if name not in _LOCAL]
+    remote = [name for name in executors() if name not in LOCAL]
     if remote:
         raise ConfigurationError(
             f"{what} serves one host, but the executor is {', '.join(remote)}. Set [llmbatch] state_url and "
@@ -138,7 +138,7 @@ def refuse_other_hosts(settings: Settings, what: str) -> None:
         )
 
 
-def _executors() -> Iterator[str]:
+def executors() -> Iterator[str]:
     """Yield the class names of the executors that tasks may run on."""
     from airflow.sdk import conf
 

@@ -1,0 +1,1 @@
+"""Commands of Airflow's command line: ``airflow llmbatch …``."""
