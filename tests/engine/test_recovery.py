@@ -20,7 +20,7 @@ def usable(counts) -> float:
 @pytest.mark.parametrize("reset", ["before", "after"])
 async def test_one_in_a_hundred_connections_that_break_costs_nothing(tmp_path, reset):
     with simulated({"match": {"probability": 0.01}, "reply": {"reset": reset}}) as simulator:
-        done = await dispatched(job(rows(ITEMS), simulator.url, tmp_path, policy=PATIENCE))
+        done = await dispatched(job(rows(ITEMS), simulator.url, tmp_path, policy={"max_attempts": 3}))
         assert len(simulator.arrivals()) > ITEMS
     assert usable(done.outcomes) >= 0.999
 
