@@ -21,7 +21,7 @@ from airflow_provider_llmbatch.engine.fusion.opening import Opened, open_run
 from airflow_provider_llmbatch.engine.fusion.pipeline import Step
 from airflow_provider_llmbatch.engine.fusion.records import Record
 from airflow_provider_llmbatch.engine.fusion.spec import Spec
-from airflow_provider_llmbatch.errors import InputError
+from airflow_provider_llmbatch.errors import InputError, StoreError
 
 #: Tells the task what happens: one JSON object.
 Emit = Callable[[Mapping[str, Any]], None]
@@ -39,6 +39,7 @@ class Account:
     """What has happened to records so far."""
 
     total: int = 0
+    windows: int = 0
     ok: int = 0
     quarantined: int = 0
     resumed: int = 0
@@ -53,6 +54,7 @@ class Account:
 
     def add(self, window: Mapping[str, Any], *, resumed: bool) -> None:
         """Count a window."""
+        self.windows += 1
         self.ok += window["ok"]
         self.quarantined += window["quarantined"]
         self.resumed += window["stop"] - window["start"] if resumed else 0
@@ -76,25 +78,19 @@ def run(spec: Spec, emit: Emit, clocks: Clocks) -> dict[str, Any]:
     opened = open_run(spec, emit, clocks)
     account = Account(total=opened.total)
     progress = Progress(emit, clocks, opened.total)
-    done: list[dict[str, Any]] = []
-    for number, window in _windows(opened, account, done):
-        step_window = _do_window(opened, number, window)
-        account.add(step_window, resumed=False)
-        done.append(step_window)
+    for number, window in _windows(opened, account):
+        account.add(_do_window(opened, number, window), resumed=False)
         progress.tell(account)
         _refuse_bad(spec, account)
     _refuse_bad(spec, account)
-    quarantine = [dict(each) for window in done for each in window["bad"]]
-    opened.store.put(names.QUARANTINE, names.lines(quarantine))
+    opened.store.put(names.QUARANTINE, b"".join(_quarantine(opened, account.windows)))
     seconds = clocks.now() - began
     manifest = _manifest(opened, account, seconds, moment)
     opened.store.put(names.MANIFEST, json.dumps(manifest, indent=1).encode())
     return manifest
 
 
-def _windows(
-    opened: Opened, account: Account, done: list[dict[str, Any]]
-) -> Iterator[tuple[int, Sequence[Record]]]:
+def _windows(opened: Opened, account: Account) -> Iterator[tuple[int, Sequence[Record]]]:
     """Yield the windows that are not done; take those that are into the account."""
     size = opened.spec.chunk_records
     for number, window in _cut(opened, size):
@@ -103,7 +99,15 @@ def _windows(
             yield number, window
         else:
             account.add(earlier, resumed=True)
-            done.append(earlier)
+
+
+def _quarantine(opened: Opened, windows: int) -> Iterator[bytes]:
+    """Yield the lines of what is wrong, window by window as they are stored."""
+    for number in range(windows):
+        window = opened.store.done(number)
+        if window is None:
+            raise StoreError(f"{names.window_name(number)} is gone or damaged; run the task again.")
+        yield names.lines(window["bad"])
 
 
 def _cut(opened: Opened, size: int) -> Iterator[tuple[int, list[Record]]]:
