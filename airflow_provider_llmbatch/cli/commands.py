@@ -55,6 +55,15 @@ def go_on(args: Namespace) -> None:
             print(f"Run {args.run_id} of {args.dag_id} may send again; clear the tasks that have stopped.")
 
 
+def unpark(args: Namespace) -> None:
+    """Open a gate that is parked."""
+    with _told():
+        from airflow_provider_llmbatch.operators.parked import unpark as open_gate
+
+        open_gate(args.gate)
+        print(f"Calls go through {args.gate} again.")
+
+
 def delete(args: Namespace) -> None:
     """Delete results, or items in them."""
     with _told():

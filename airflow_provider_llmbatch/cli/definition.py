@@ -57,6 +57,12 @@ _GO_ON = ActionCommand(
     func=lazy_load_command(f"{_COMMANDS}.go_on"),
     args=(_THIS_DAG, _THIS_RUN),
 )
+_UNPARK = ActionCommand(
+    name="unpark",
+    help="Let calls through a credential or an endpoint again that was parked, as the doctor names it",
+    func=lazy_load_command(f"{_COMMANDS}.unpark"),
+    args=(_argument(("gate",), help="such as credential/team or endpoint/https://host/v1/model"),),
+)
 _DELETE = ActionCommand(
     name="delete",
     help="Delete the results of a run or a folder, or single items in them",
@@ -98,6 +104,6 @@ def get_llmbatch_cli_commands() -> list[CLICommand]:
         GroupCommand(
             name="llmbatch",
             help="Look after batches of LLM calls",
-            subcommands=(_DOCTOR, _STOP, _GO_ON, _DELETE),
+            subcommands=(_DOCTOR, _STOP, _GO_ON, _UNPARK, _DELETE),
         )
     ]

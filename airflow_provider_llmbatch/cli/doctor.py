@@ -44,6 +44,7 @@ def _findings(conn_ids: Sequence[str], call: bool, secrets: set[str]) -> Iterato
 
 def _of_settings(settings: Settings, secrets: set[str]) -> Iterator[Finding]:
     yield from _kept("state", lambda: stores.check_state(settings, secrets=secrets))
+    yield from _kept("parked", lambda: stores.check_parked(settings))
     yield from _kept("storage", lambda: stores.check_storage(settings))
     yield from _kept("queues", lambda: installation.check_queues(settings))
     yield from _kept("prompts", lambda: installation.check_prompts(settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets as random
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,11 +43,15 @@ def check_state(settings: Settings, *, secrets: set[str]) -> Iterator[Finding]:
         yield of_error("state", error)
         return
     if address.startswith("sqlite"):
-        yield from _file(settings, Path("/" + address.partition("://")[2].lstrip("/")))
+        yield from _file(settings, _path(address))
     else:
         password = urlsplit(address).netloc.rpartition("@")[0].partition(":")[2]
         secrets.update((password, unquote(password)))
         yield from _server(settings, urlsplit(address)._replace(query="").geturl())
+
+
+def _path(address: str) -> Path:
+    return Path("/" + address.partition("://")[2].lstrip("/"))
 
 
 def _file(settings: Settings, path: Path) -> Iterator[Finding]:
@@ -190,6 +195,30 @@ def _memory(found: Examined) -> Finding | None:
         found=f"{used / 2**20:,.0f} of {most / 2**20:,.0f} MiB are in use",
         remedy="give it more: a full server takes no grants, and all batches wait" if full else "",
     )
+
+
+def check_parked(settings: Settings) -> Iterator[Finding]:
+    """Say which credentials and endpoints no worker uses for now."""
+    from airflow_provider_llmbatch.operators.parked import parked
+
+    address = settings.state_url
+    if not settings.redis_conn_id and address.startswith("sqlite") and not _path(address).exists():
+        return
+    try:
+        closed = parked()
+    except LLMBatchError:
+        # What is wrong with the state has been said.
+        return
+    for one in closed:
+        back = "until a person opens it" if one.until is None else "and tried about once a minute"
+        yield Finding(
+            level="warn",
+            what="parked",
+            found=f"{one.gate} is not used by anybody, {back}: {one.reason or 'no reason is known'}",
+            remedy=f"mend it, then: airflow llmbatch unpark {shlex.quote(one.gate)}",
+        )
+    if not closed:
+        yield Finding(level="ok", what="parked", found="no credential and no endpoint")
 
 
 def check_storage(settings: Settings) -> Iterator[Finding]:

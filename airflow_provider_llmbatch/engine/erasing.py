@@ -153,9 +153,10 @@ def _lines(folder: Folder, name: str, ids: frozenset[str], dry: bool) -> int:
 
     def change(number: int, line: bytes) -> bytes | None:
         row = _object(f"{folder.uri}/{name}", line)
-        if _id(row, number) not in ids or (name == ITEMS and row == _nothing(number)):
-            return line
-        return json.dumps(_nothing(number)).encode() + b"\n" if name == ITEMS else None
+        if name == ITEMS:
+            gone = _id(row, number) in ids and row != _nothing(number)
+            return json.dumps(_nothing(number)).encode() + b"\n" if gone else line
+        return None if row.get("id", row.get("custom_id")) in ids else line
 
     return erase.rewrite(folder, name, change, dry=dry)
 
@@ -187,8 +188,8 @@ def _nothing(number: int) -> dict[str, Any]:
 
 
 def _id(row: dict[str, Any], number: int) -> str:
-    """Return the id of a source's row, or of a row of ours or of Airflow's own batches."""
-    id = row.get("id", row.get("custom_id"))
+    """Return the id of a source's row; one that names none is known by its place."""
+    id = row.get("id")
     return f"#{number}" if id is None else str(id)
 
 

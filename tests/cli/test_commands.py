@@ -210,6 +210,27 @@ def test_a_run_is_stopped_and_let_go_on(setting, capsys):
     assert call("stop", "d", "r", "--why", "x" * 201) == 1
 
 
+def test_what_is_parked_is_told_and_opened_by_a_person(setting, found, capsys):
+    from airflow_provider_llmbatch.engine.state.protocols import Gate
+    from airflow_provider_llmbatch.operators.bridge import Bridge
+    from airflow_provider_llmbatch.operators.surroundings import open_state
+    from airflow_provider_llmbatch.settings import load_settings
+
+    async def park() -> None:
+        state = open_state(load_settings())
+        await state.park(Gate(name="endpoint/http://h/v1/m", sticky=True), "HTTP 503")
+        await state.close()
+
+    Bridge().run(park)
+    (told,) = found("parked")
+    assert (told.level, "HTTP 503" in told.found, "until a person" in told.found) == ("warn", True, True)
+    assert told.remedy.endswith("airflow llmbatch unpark endpoint/http://h/v1/m")
+    assert call("unpark", "endpoint/nothing") == 1
+    assert "endpoint/http://h/v1/m" in capsys.readouterr().err
+    assert call("unpark", "endpoint/http://h/v1/m") == 0
+    assert [one.level for one in found("parked")] == ["ok"]
+
+
 def test_airflows_command_line_has_the_group_and_its_exit_code_tells(tmp_path, service):
     connection = {"conn_type": "llmbatch", "host": service.url, "password": "sk-x", "extra": {"x": 1}}
     environment = {
