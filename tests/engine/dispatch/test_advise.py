@@ -332,7 +332,7 @@ def test_a_body_over_the_ceiling_is_final():
 def test_an_item_of_which_nothing_is_known_has_waited_for_nothing_and_may_wait_six_hours():
     fresh = History(tries=1, max_tries=2)
     assert (fresh.throttled, fresh.waited_s, fresh.max_wait_s, fresh.luck) == (0, 0.0, 21_600.0, 0.5)
-    assert not (fresh.params or fresh.dropped or fresh.enlarged)
+    assert (fresh.params, fresh.dropped, fresh.enlarged) == (frozenset(), frozenset(), False)
 
 
 def test_a_complete_reply_needs_no_advice():

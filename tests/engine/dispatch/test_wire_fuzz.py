@@ -28,7 +28,7 @@ from tests.engine.dispatch.test_call import BODY, Departures, caller, read_reque
 
 TIMES = int(os.environ.get("LLMBATCH_FUZZ", "1"))
 CASES = 400
-TIMEOUT_S = 0.5
+TIMEOUT_S = 2.0
 AT_ONCE = 40
 
 Luck = random.Random
@@ -145,7 +145,7 @@ async def test_any_bytes_over_a_socket_end_in_time_and_in_one_outcome_or_one_adv
             return
 
     async def call(number: int) -> None:
-        async with gate, asyncio.timeout(TIMEOUT_S + 5.0):
+        async with gate, asyncio.timeout(TIMEOUT_S + 30.0):
             came = await made.post(target(f"{url}/{number}"), BODY, Departures())
         if not isinstance(came, Answer):
             seen[came.kind] += 1
