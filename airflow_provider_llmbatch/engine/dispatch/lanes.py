@@ -275,7 +275,9 @@ class Lanes:
         self._lanes[route][:0] = await self._reopen(route, known)
 
     def _stop_when_none_is_left(self, lane: Lane, why: str) -> None:
-        if self.way_out(lane.route) is None and all(one.is_refused for one in self._lanes[lane.route]):
+        routes = (lane.route, *self._instead(lane.route))
+        # What is parked for another reason comes back.
+        if all(one.is_refused for name in routes for one in self._lanes[name]):
             name = lane.attempts.endpoint.credential
             self._stop(
                 StoppedError(f"No credential is left: the service refuses {name!r}. {why}", retryable=False)
