@@ -169,6 +169,26 @@ def test_a_wait_beyond_the_longest_ends_the_item(seen: Failure):
     assert final(ended) == (Outcome.EXHAUSTED, "max_wait")
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["ContentPolicyViolationError", "Invalid model name passed", "maximum context length is 8192"],
+)
+def test_words_alone_decide_nothing_about_a_trouble_of_the_service(words: str):
+    assert isinstance(advised(http(503, words)), Retry)
+
+
+def test_a_refused_form_is_told_only_by_statuses_that_refuse():
+    asked = History(tries=1, max_tries=5, params=frozenset({"response_format"}))
+    assert isinstance(advised(http(503, "response_format"), asked), Retry)
+    assert isinstance(advised(http(500, "response_format"), asked), Final)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_wait_may_last_exactly_as_long_as_the_longest(status: int):
+    patient = History(tries=1, max_tries=5, waited_s=50.0, max_wait_s=60.0)
+    assert isinstance(advised(http(status), patient, {"retry-after": "10"}), Retry)
+
+
 def test_running_out_of_files_pauses_and_uses_no_try():
     """P32."""
     seen = Failure(kind="connect", message="Too many open files", code="EMFILE")

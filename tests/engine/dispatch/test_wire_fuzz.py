@@ -99,15 +99,17 @@ def head_of(body: bytes, luck: Luck) -> tuple[bytes, bytes]:
 def play_of(number: int, luck: Luck) -> Play:
     head, body = head_of(body_of(number, luck), luck)
     raw = head + body
+    cuts = sorted(luck.randrange(len(raw) + 1) for _ in range(luck.randrange(4)))
     if luck.random() < 0.15:
         raw = raw[: luck.randrange(len(raw) + 1)]
     elif luck.random() < 0.1:
         spot = luck.randrange(len(head))
         raw = raw[:spot] + luck.randbytes(1) + raw[spot + 1 :]
     elif luck.random() < 0.1:
-        # An answer that nobody asked for.
+        # An answer that nobody asked for. In one piece: one that comes when the connection serves the next
+        # call already cannot be told from that call's own.
+        cuts = []
         raw += head + body.replace(meant(number).encode(), b"a stray")
-    cuts = sorted(luck.randrange(len(raw) + 1) for _ in range(luck.randrange(4)))
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
     return Play(
         pieces, luck.choice([0.0, 0.0, 0.01]), luck.choice(["keep"] * 4 + ["close"] * 3 + ["reset", "hang"])
