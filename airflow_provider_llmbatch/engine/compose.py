@@ -100,6 +100,10 @@ class Composer:
             params, learnt=self._reserve(), room=None
         )
 
+    def variant(self, item: Item) -> str:
+        """Return the name of the variant, the same for all items; empty without one."""
+        return self._variant or ""
+
     def _messages(self, item: Item, earlier: Sequence[Message]) -> list[Message] | Result:
         messages = render(self._prompt, item)
         if isinstance(messages, ItemError):

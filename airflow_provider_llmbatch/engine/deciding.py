@@ -167,7 +167,7 @@ def _job(job: Job, wish: Wish, hands: Hands) -> Job:
     if wish.model is not None:
         job = replace(job, model=wish.model)
     if wish.prompt is not None:
-        job = replace(job, prompt=hands.prompt(wish.prompt))
+        job = replace(job, prompt=hands.prompt(wish.prompt), trial=None)
     if wish.max_tokens is not None:
         named = {**job.prompt.params, **job.params}
         cap = next((name for name in CAPS if name in named), CAPS[-1])

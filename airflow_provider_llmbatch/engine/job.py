@@ -21,6 +21,7 @@ from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
 from airflow_provider_llmbatch.engine.tokens.price import PriceTable
 from airflow_provider_llmbatch.engine.tokens.reserve import Drift, LearntReserve
+from airflow_provider_llmbatch.engine.trial import Composing, Trial
 from airflow_provider_llmbatch.engine.validate.schema import OutputSchema
 from airflow_provider_llmbatch.errors import ConfigurationError
 
@@ -79,6 +80,8 @@ class Job:
     asked: Mapping[str, Asked] = field(default_factory=dict)
     #: reads a connection afresh by its id; None keeps to what was read before the run
     reread: Callable[[str], ConnectionSettings] | None = None
+    #: two versions of the prompt on trial, of which ``prompt`` is the base; None asks all items with that
+    trial: Trial | None = None
     #: what calls go through; connections as the endpoint's settings say when None
     transport: OpenTransport | None = None
 
@@ -125,8 +128,9 @@ class Job:
     def fingerprint(self, rows_sha: str) -> str:
         """Return what the results answer: rows, prompt, model, params and schema."""
         models = dict.fromkeys([self.model, *(self.at(name).model for name in self.table.names)])
+        trial = [] if self.trial is None else [self.trial.identity]
         return fingerprint(
-            rows_sha, self.prompt.ref.sha, "|".join(models), dict(self.params), self.schema.digest
+            rows_sha, self.prompt.ref.sha, "|".join(models), dict(self.params), self.schema.digest, *trial
         )
 
 
@@ -137,7 +141,7 @@ class Tools:
     counter: TokenCounter
     prices: PriceTable
     reserve: LearntReserve
-    composer: Composer
+    composer: Composing
     drift: Drift
     #: tokens that fit the model, when known
     window: int | None
@@ -165,17 +169,23 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
         )
     window = connection.context_window or prices.window(job.model)
     reserve = LearntReserve()
-    composer = Composer(
-        job.prompt,
-        job.model,
-        counter,
-        reserve=reserve,
-        params=job.params,
-        response_format=job.schema.response_format(connection.response_format),
-        instructions=job.schema.instructions(connection.response_format),
-        window=window,
-        token_limit=token_limit(job.limits),
-    )
+
+    def make(prompt: Prompt, params: Mapping[str, Json], variant: str | None = None) -> Composer:
+        return Composer(
+            prompt,
+            job.model,
+            counter,
+            reserve=reserve,
+            params=params,
+            response_format=job.schema.response_format(connection.response_format),
+            instructions=job.schema.instructions(connection.response_format),
+            window=window,
+            token_limit=token_limit(job.limits),
+            variant=variant,
+        )
+
+    trial = job.trial
+    composer = make(job.prompt, job.params) if trial is None else trial.composer(make, job.params)
     return Tools(
         counter=counter, prices=prices, reserve=reserve, composer=composer, drift=Drift(), window=window
     )

@@ -36,10 +36,15 @@ def manifests(folder: Folder, *, as_of: str = "", now: float = 0.0) -> list[Mani
     :raises StoreError: when something that is there cannot be read.
     """
     chunks = sorted(chunk for chunk in map(names.chunk_of, folder.names()) if chunk is not None)
-    return [_stored(folder, chunk) or _so_far(folder, chunk, as_of, now) for chunk in chunks]
+    return [stored(folder, chunk) or _so_far(folder, chunk, as_of, now) for chunk in chunks]
 
 
-def _stored(folder: Folder, chunk: int) -> Manifest | None:
+def stored(folder: Folder, chunk: int) -> Manifest | None:
+    """
+    Return the manifest of a chunk that has ended; None of one that has not.
+
+    :raises StoreError: when it cannot be read.
+    """
     try:
         with folder.open(names.manifest_file(chunk)) as file:
             content = file.read()

@@ -164,7 +164,8 @@ async def run(
     progress = ProgressObserver(state.report, owner=job.owner, result_path=folder.uri, now=job.clocks.now)
     account = Account(job, chunk, store, events.Fanout([observe, progress]), again)
     reuse = None if claims is None else reuse_of(job, chunk, folder, claims, fence, reuse_when)
-    async with progress.kept(), reuse.kept() if reuse else nullcontext():
+    trial = job.trial.followed(folder.uri, chunk.number, at=job.clocks.wall()) if job.trial else nullcontext()
+    async with progress.kept(), trial, reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
                 assembled = assemble(job, kits, store, state, fence, account, reuse)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, LLMBatchError
 from airflow_provider_llmbatch.operators import arguments, surroundings
 from airflow_provider_llmbatch.operators.routes import End, Table
+from airflow_provider_llmbatch.operators.trial import trial_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_llmbatch.engine.job import Asked, Job
     from airflow_provider_llmbatch.engine.results.folder import Folder
     from airflow_provider_llmbatch.engine.summary import Plan
+    from airflow_provider_llmbatch.engine.trial import Trial
     from airflow_provider_llmbatch.settings import Settings
 
 #: Files that a split leaves in its folder.
@@ -55,13 +57,17 @@ def job_of(
     from airflow_provider_llmbatch.engine.validate.schema import output_schema
     from airflow_provider_llmbatch.operators.storage import filesystem_of, open_source
 
-    found = arguments.prompt_of(prompt, context, settings)
+    trial = trial_of(prompt, context, settings)
+    found = trial.prompts["base"] if trial else arguments.prompt_of(prompt, context, settings)
+    if trial:
+        _refuse_two_schemas(trial, output_type)
     ends = asked_of(routes, llm_conn_id, arguments.optional_text(model))
     first = ends[next(iter(ends))]
     given = source if not isinstance(source, str) else arguments.source_location(source, context)
     return Job(
         source=open_source(given),
         prompt=found,
+        trial=trial,
         connection=first.connection,
         model=first.model,
         routes=routes.routes if routes else None,
@@ -117,6 +123,16 @@ def asked_of(routes: Table | None, llm_conn_id: str, model: str | None) -> dict[
             )
         found[name] = Asked(connection=connection, model=asked)
     return found
+
+
+def _refuse_two_schemas(trial: Trial, output_type: Any) -> None:
+    """Refuse versions whose outputs would be checked alike though they differ."""
+    base, candidate = (trial.prompts[arm].output_schema for arm in ("base", "candidate"))
+    if output_type is None and base != candidate:
+        raise ConfigurationError(
+            f"The prompts of rollout {trial.terms.name!r} have different output schemas; their outputs "
+            "cannot be compared. Give both the same, or set output_type."
+        )
 
 
 def item_lines(items: Iterable[Any]) -> Iterator[bytes]:

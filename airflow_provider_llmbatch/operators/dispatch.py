@@ -56,7 +56,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
 
     :param chunk: a descriptor from :class:`.split.LLMBatchSplitOperator`, usually by ``.expand(chunk=…)``.
     :param source: instead of a chunk: a path or URL (JSONL, CSV, Parquet), or a list of rows.
-    :param prompt: ``name@version``, or a mapping with ``system`` and optionally ``user``.
+    :param prompt: ``name@version``, a mapping with ``system`` and optionally ``user``, or ``rollout:<name>``
+        for two versions on trial: see ``docs/rollout.md``.
     :param llm_conn_id: connection of type ``llmbatch`` (``openai`` and ``pydanticai`` work as well).
     :param model: model to ask; the connection's when left out.
     :param output_type: what a reply must be: a pydantic model or a path to one (``package.module:Model``),

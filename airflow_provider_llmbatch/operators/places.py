@@ -68,6 +68,11 @@ def inbox_folder(results_path: str) -> str:
     return f"{results_path}/~queues"
 
 
+def rollout_folder(results_path: str, dag_id: str, name: str) -> str:
+    """Return the folder of a rollout's steps; no DAG can be called like its parent."""
+    return "/".join([results_path, "~rollouts", _component(dag_id), _component(name)])
+
+
 def leave_note(folder: Folder, note: Note) -> None:
     """Say where the results of a task are."""
     content = json.dumps({"result_path": note.result_path, "chunk": note.chunk}, indent=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -24,6 +23,7 @@ from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.parking import park, said
 from airflow_provider_llmbatch.operators.places import inbox_folder, review_folder
 from airflow_provider_llmbatch.operators.sitting import Sitting, figures
+from airflow_provider_llmbatch.operators.telling import tell
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
 if TYPE_CHECKING:
@@ -247,14 +247,7 @@ class LLMBatchReviewOperator(Verbatim, BaseOperator):
             return
         ref = arguments.run_ref(context)
         address = review_address(ref.dag, ref.run, ref.task, ref.map_index, absolute=True)
-        told: Any = {**context, "review": figures(round, address)}
-        for notifier in self.notifiers:
-            try:
-                # Rendering changes it, and a further round has other words.
-                copy.copy(notifier)(told)
-            # a notifier may be anybody's
-            except Exception as error:
-                self.log.warning("%s has told nobody: %s", type(notifier).__name__, error)
+        tell(self.notifiers, context, {"review": figures(round, address)}, self.log)
 
     def _carry_out(self, asked: Asked, round: Round, portions: Sequence[Portion]) -> Sequence[Manifest]:
         from airflow_provider_llmbatch.engine.deciding import Hands, carry_out

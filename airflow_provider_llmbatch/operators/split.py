@@ -39,7 +39,7 @@ class LLMBatchSplitOperator(Verbatim, BaseOperator):
     ``plan.json``; prompt, model and params must be those of the dispatch task.
 
     :param source: path or URL (JSONL, CSV, Parquet), or a list of rows.
-    :param prompt: ``name@version``, or a mapping with ``system`` and optionally ``user``.
+    :param prompt: ``name@version``, a mapping with ``system`` and optionally ``user``, or ``rollout:<name>``.
     :param llm_conn_id: connection of type ``llmbatch``; it knows limits and prices.
     :param model: model that will be asked; the connection's when left out.
     :param token_budget: tokens of a chunk, in and out.

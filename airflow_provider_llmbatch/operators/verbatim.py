@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: Fields whose lists and mappings are data.
-FIELDS = ("source", "prompt")
+FIELDS = ("source", "prompt", "judge")
 
 
 class Rows(Sequence[Any]):

@@ -23,6 +23,9 @@ class Composer(Protocol):
     def measure(self, item: Item, earlier: Sequence[Message] = ()) -> tuple[int, int] | Result:
         """Return the prompt and output tokens of an item, whether they fit or not."""
 
+    def variant(self, item: Item) -> str:
+        """Return which version an item is asked with; empty where there is one only."""
+
 
 class Router:
     """
@@ -125,7 +128,8 @@ class Router:
         size = default.measure(item, earlier)
         if isinstance(size, Result):
             return size
-        facts = {"prompt_tokens": size[0], "output_tokens": size[1], "group": item.group or "", "variant": ""}
+        facts = {"prompt_tokens": size[0], "output_tokens": size[1], "group": item.group or ""}
+        facts["variant"] = default.variant(item)
         name = self._routes.diverted(self._routes.first(facts), facts, self.p95_ms)
         name = self._lanes.way_out(name) or name
         tried = {name}

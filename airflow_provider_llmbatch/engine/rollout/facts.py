@@ -70,7 +70,8 @@ class CostUsd:
             float(each.result.cost.usd) if _was_asked(each) and not each.result.cost.unpriced else None
             for each in answers
         ]
-        return Grades(scores=scores)
+        unpriced = sum(each.result.cost.unpriced for each in answers)
+        return Grades(scores=scores, note=f"{unpriced} answers are unpriced" if unpriced else "")
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,8 @@ class Steps:
         self._journal = Journal(storage, entry_file, pack_file)
         self._standing: Standing | None = None
         self.rounds: list[RoundOf] = []
+        #: occasions on which a person has done something
+        self._done: set[str] = set()
 
     def refresh(self) -> Standing | None:
         """
@@ -183,22 +185,27 @@ class Steps:
             if self._add(entry):
                 return self.rounds[-1]
 
-    def act(self, act: Act, rules: Rules, *, by: Person, why: str, at: float) -> Standing:
+    def act(self, act: Act, rules: Rules, *, by: Person, why: str, at: float, occasion: str = "") -> Standing:
         """
         Log what a person does: pause, resume at the lowest rung, or climb to the next one.
 
+        :param occasion: what all tries of a task have in common until somebody clears it; what was done on
+            it is not done again.
         :raises InputError: when there is nothing like that to do, or nobody does it.
         """
         if not by.name:
             raise InputError(f"Nobody is named who would {act} the rollout; only a person does that.")
         while True:
             standing = self.standing()
+            if occasion and occasion in self._done:
+                return standing
             if (act == "resume") != (standing.state == "paused"):
                 raise InputError(
                     f"The rollout {standing.terms.name!r} is {standing.state}, so there is nothing to {act}."
                 )
             rates = {"pause": 0.0, "resume": rules.ladder[0], "promote": rules.next_rate(standing.rate)}
             entry = {"type": "act", "at": at, "act": act, "rate": rates[act], "why": why, "by": asdict(by)}
+            entry["occasion"] = occasion
             if self._add(entry):
                 return self.standing()
 
@@ -267,6 +274,7 @@ class Steps:
 
     def _after_act(self, entry: Entry) -> Standing:
         standing, act = self._known(), entry["act"]
+        self._done.add(entry["occasion"])
         resumed = act == "resume"
         return replace(
             standing,
