@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_llmbatch.cli.definition import get_llmbatch_cli_commands
-from airflow_provider_llmbatch.operators.places import run_folder
+from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.review.inbox import Inbox, Post
+from airflow_provider_llmbatch.operators.places import inbox_folder, run_folder
 from airflow_provider_llmbatch.operators.stopping import stop_of
 from airflow_provider_llmbatch.provider_info import get_provider_info
 
@@ -107,6 +109,17 @@ def test_a_run_is_deleted_with_all_that_its_tasks_left_and_no_other_run(batch, c
     assert files(Path(other["result_path"]))
     assert call("delete", "--dag", "d", "--run", "r", "--yes") == 0
     assert "0 files" in capsys.readouterr().out
+
+
+def test_the_review_queues_of_a_deleted_run_are_off_the_list_and_others_on_it(batch):
+    inbox = Inbox(open_folder(inbox_folder(str(batch.results_path))))
+    posts = [
+        Post(dag_id="d", run_id=run, task_id="review", map_index=-1, opened_at=1.0) for run in ("r", "other")
+    ]
+    inbox.put(posts[0], "done")
+    inbox.put(posts[1], "open")
+    assert call("delete", "-d", "d", "-r", "r", "-y") == 0
+    assert inbox.posts("open", "done") == posts[1:]
 
 
 def test_results_elsewhere_are_named_and_deleted_by_their_path(batch, tmp_path, capsys):
@@ -244,6 +257,20 @@ def test_airflows_command_line_has_the_group_and_its_exit_code_tells(tmp_path, s
     told = json.loads(done.stdout)
     assert (done.returncode, told["ok"]) == (0, True), done.stdout + done.stderr
     assert "sk-x" not in done.stdout + done.stderr
+
+
+def test_connections_of_airflows_database_are_looked_at(setting, airflow_db, service, capfd):
+    from airflow.models.connection import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.add(
+            Connection(conn_id="stored", conn_type="llmbatch", host=service.url, password="sk-canary")
+        )
+    assert call("doctor", "--conn-id", "stored") == 0
+    said = capfd.readouterr().out
+    assert f"endpoint stored    {service.url} is reachable" in " ".join(said.split(" "))
+    assert "canary" not in said
 
 
 def test_the_exit_code_of_a_doctor_who_finds_a_failure_is_one(setting, connect, service, capfd):

@@ -60,8 +60,13 @@ def ids_in(folder: Folder, wanted: Wanted) -> set[str]:
 
 
 def runs_in(folder: Folder) -> set[tuple[str, str]]:
-    """Return DAG and run of what wrote the parts of a folder, as their first rows tell."""
-    found = set()
+    """
+    Return DAG and run of what wrote the results of a folder.
+
+    A chunk tells who began it, and the first row of each part who wrote that: with one path for many runs
+    the chunk knows the latest only, and a run that has just begun has no row.
+    """
+    found = {run for name in folder.names() if (run := _begun_by(folder, name)) is not None}
     for part in parts_of(folder):
         with folder.open(str(part)) as file:
             line = file.readline()
@@ -69,6 +74,17 @@ def runs_in(folder: Folder) -> set[tuple[str, str]]:
             run = _row(folder, part, line)["run"]
             found.add((run["dag"], run["run"]))
     return found
+
+
+def _begun_by(folder: Folder, name: str) -> tuple[str, str] | None:
+    if names.chunk_of(name) is None:
+        return None
+    with folder.open(name) as file:
+        occasion = json.loads(file.read()).get("occasion") or ""
+    # DAG, run, task, map index, tries: of these only a run's id may have a slash in it.
+    run, *rest = occasion.rsplit("/", 3)
+    dag_id, slash, run_id = run.partition("/")
+    return (dag_id, run_id) if slash and len(rest) == 3 else None
 
 
 def parts_of(folder: Folder) -> list[PartName]:

@@ -142,9 +142,15 @@ def test_a_subject_is_known_by_any_of_its_fields_whatever_their_type():
 def test_the_runs_behind_a_folder_are_told_by_its_rows(tmp_path):
     folder = LocalFolder(tmp_path)
     store = made.opened(folder)
-    made.finish(store, 0, run=RunRef(dag="a/b", run="manual__2026", task="t", map_index=0, try_number=1))
+    made.finish(store, 0, run=RunRef(dag="b", run="manual__2026", task="t", map_index=0, try_number=1))
     store.close()
-    assert erase.runs_in(folder) == {("a/b", "manual__2026")}
+    assert erase.runs_in(folder) == {("b", "manual__2026")}
+
+
+def test_a_run_that_has_no_row_yet_is_told_by_its_chunk(tmp_path):
+    folder = LocalFolder(tmp_path)
+    made.opened(folder, made.answers(occasion="d/a/run/task/-1/2")).close()
+    assert erase.runs_in(folder) == {("d", "a/run")}
 
 
 def test_exports_and_sources_lose_the_item_and_keep_their_other_rows(tmp_path):
