@@ -36,6 +36,8 @@ from airflow_provider_llmbatch.engine.state.protocols import Need, Settlement
 MICRO = 1_000_000
 #: Share of the arrival slack that may be gone before the write; the rest is for the way to the service.
 SLACK_BEFORE_WRITE = 0.5
+#: Characters of a reply without usage whose tokens are counted; the rest is taken to be alike.
+COUNTED_AT_MOST = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +227,10 @@ class Attempts:
         if seen.usage is not None:
             return seen.usage
         said = f"{seen.reasoning or ''}{seen.text or ''}{seen.refusal or ''}"
-        return Usage(prompt=course.prompt_tokens, completion=self._count(said), estimated=True)
+        # Counting a text of megabytes would hold up every other call; this is an estimate in any case.
+        counted = self._count(said[:COUNTED_AT_MOST])
+        completion = math.ceil(counted * max(1.0, len(said) / COUNTED_AT_MOST))
+        return Usage(prompt=course.prompt_tokens, completion=completion, estimated=True)
 
     def _worst(self, course: Course) -> int:
         usage = Usage(prompt=course.prompt_tokens, completion=course.output_tokens)

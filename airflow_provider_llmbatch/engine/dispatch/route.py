@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from airflow_provider_llmbatch.engine.expression import cel
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 Kind = Literal["request", "seen", "latency"]
@@ -161,10 +162,8 @@ def _rule(number: int, rule: Any, names: Sequence[str]) -> Rule:
 
 
 def _compiled(number: int, condition: str) -> tuple[Any, Kind]:
-    import cel
-
     try:
-        program = cel.compile(condition)
+        program = cel().compile(condition)
     except ValueError as error:
         raise _refusal(
             number, f"has a condition that is no CEL, {condition!r}: {_first_line(error)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Outcome, Result
+from airflow_provider_llmbatch.engine.expression import cel
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 #: What a condition can read, with an example of each.
@@ -76,10 +77,8 @@ def read_rules(outcomes: frozenset[Outcome], uncertain: str | None, sample: floa
     """
     if uncertain is None:
         return Rules(outcomes=outcomes, sample=sample)
-    import cel
-
     try:
-        program = cel.compile(uncertain)
+        program = cel().compile(uncertain)
     except ValueError as error:
         words = str(error).strip().splitlines()[0][:200]
         raise ConfigurationError(f"uncertain is no CEL expression, {uncertain!r}: {words}.") from None

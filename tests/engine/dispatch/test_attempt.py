@@ -222,3 +222,12 @@ async def test_usage_that_a_service_leaves_out_is_estimated(state: SqliteState):
             await made.once(way, until=FOREVER)
     assert way.usage == Usage(prompt=10, completion=12, estimated=True)
     assert await used(state) == (1, 22, 22)
+
+
+async def test_a_long_reply_without_usage_is_not_counted_to_its_end(state: SqliteState):
+    way = course()
+    said = "x" * 250_001
+    with simulated({"reply": {"usage": "missing", "content": said}}) as simulator:
+        async with attempts(simulator.url, state, Notes()) as (made, _):
+            await made.once(way, until=FOREVER)
+    assert way.usage == Usage(prompt=10, completion=250_001, estimated=True)
