@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_llmbatch.engine.items import Outcome, Result
 from airflow_provider_llmbatch.engine.expression import cel
+from airflow_provider_llmbatch.engine.items import Outcome, Result
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 #: What a condition can read, with an example of each.
