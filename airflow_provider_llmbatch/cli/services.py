@@ -119,6 +119,7 @@ def _tokens(conn_id: str, connection: ConnectionSettings, settings: Settings | N
     """Look whether tokens of the model are counted exactly, and priced."""
     from airflow_provider_llmbatch.engine.items import Usage
     from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
+    from airflow_provider_llmbatch.engine.tokens.encodings import DEFAULT_ENCODING
     from airflow_provider_llmbatch.engine.tokens.price import PriceTable, read_prices
 
     what, model = f"tokens {conn_id}", connection.model or connection.azure_deployment
@@ -126,8 +127,11 @@ def _tokens(conn_id: str, connection: ConnectionSettings, settings: Settings | N
         yield Finding(level="unknown", what=what, found="the connection names no model, so tasks do")
         return
     notes: list[str] = []
+    default = settings.default_encoding if settings is not None else DEFAULT_ENCODING
     try:
-        counter = TokenCounter.for_model(model, encoding=connection.encoding, on_unknown=notes.append)
+        counter = TokenCounter.for_model(
+            model, encoding=connection.encoding, default=default, on_unknown=notes.append
+        )
         own = read_prices(settings.prices_path) if settings is not None and settings.prices_path else {}
         prices = PriceTable({**connection.prices, **own}, api_url=connection.base_url, now=time.time)
     except ConfigurationError as error:

@@ -19,6 +19,7 @@ from airflow_provider_llmbatch.engine.prompt import Prompt
 from airflow_provider_llmbatch.engine.results.answers import OnExisting
 from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.engine.tokens.count import TokenCounter
+from airflow_provider_llmbatch.engine.tokens.encodings import DEFAULT_ENCODING
 from airflow_provider_llmbatch.engine.tokens.price import PriceTable
 from airflow_provider_llmbatch.engine.tokens.reserve import Drift, LearntReserve
 from airflow_provider_llmbatch.engine.trial import Composing, Trial
@@ -61,6 +62,8 @@ class Job:
     params: Mapping[str, Json] = field(default_factory=dict)
     #: prices by model, over the published ones
     prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: encoding that counts the tokens of models that nobody knows
+    default_encoding: str = DEFAULT_ENCODING
     policy: Policy = field(default_factory=Policy)
     budget_usd: Decimal | None = None
     #: 0 takes before 1 where both wait for the same limits
@@ -160,7 +163,9 @@ def tools(job: Job, on_note: Callable[[str], None]) -> Tools:
     :raises ConfigurationError: when a budget is set that cannot be kept.
     """
     connection = job.connection
-    counter = TokenCounter.for_model(job.model, encoding=connection.encoding, on_unknown=on_note)
+    counter = TokenCounter.for_model(
+        job.model, encoding=connection.encoding, default=job.default_encoding, on_unknown=on_note
+    )
     prices = PriceTable({**connection.prices, **job.prices}, api_url=connection.base_url, now=job.clocks.wall)
     if _budget(job) and prices.cost(job.model, Usage()).unpriced:
         raise ConfigurationError(

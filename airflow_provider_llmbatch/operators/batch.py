@@ -78,6 +78,7 @@ def job_of(
         run=arguments.run_ref(context),
         params=arguments.mapping("model_params", model_params),
         prices=read_prices(settings.prices_path) if settings.prices_path else {},
+        default_encoding=settings.default_encoding,
         sample=arguments.optional_whole_number("sample", sample),
         max_failed=arguments.share("max_failed", max_failed),
         host=surroundings.host_of(settings) if is_local(result_path) else "",

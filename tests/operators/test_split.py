@@ -34,3 +34,17 @@ def test_a_sample_is_planned_alone(stage):
     stage.run(stage.split(source=stage.items(12), sample="5"))
     plan = json.loads((stage.results_path / "d" / "r" / "s" / "plan.json").read_text())
     assert (plan["items"], plan["chunks"][-1]["stop"]) == (5, 5)
+
+
+def test_models_that_nobody_knows_are_counted_with_the_encoding_of_the_installation(stage, monkeypatch):
+    source = stage.write(
+        "texts.jsonl", json.dumps({"id": "a", "vars": {"text": "百年老店的豆浆油条" * 20}}) + "\n"
+    )
+
+    def planned(encoding: str) -> int:
+        monkeypatch.setenv("AIRFLOW__LLMBATCH__DEFAULT_ENCODING", encoding)
+        stage.run(stage.split(source=source, model="nobody-knows"))
+        plan = json.loads((stage.results_path / "d" / "r" / "s" / "plan.json").read_text())
+        return plan["prompt_tokens"]
+
+    assert planned("cl100k_base") > planned("o200k_base")

@@ -48,12 +48,18 @@ class TokenCounter:
 
     @classmethod
     def for_model(
-        cls, model: str, *, encoding: str | None = None, on_unknown: Callable[[str], None] = lambda _: None
+        cls,
+        model: str,
+        *,
+        encoding: str | None = None,
+        default: str = DEFAULT_ENCODING,
+        on_unknown: Callable[[str], None] = lambda _: None,
     ) -> TokenCounter:
         """
         Return the counter of a model.
 
         :param encoding: the encoding to use whatever the model's name is.
+        :param default: the encoding of models that nobody knows.
         :param on_unknown: is told, in a sentence, when the model's encoding is not known.
         :raises ConfigurationError: for an encoding that is not in the package.
         """
@@ -65,10 +71,10 @@ class TokenCounter:
         if name is not None:
             return cls(name)
         on_unknown(
-            f"The encoding of model {model!r} is not known: tokens are counted with {DEFAULT_ENCODING} and "
+            f"The encoding of model {model!r} is not known: tokens are counted with {default} and "
             f"{UNKNOWN_MODEL_PERCENT - 100} % are added. Set 'encoding' in the connection to count exactly."
         )
-        return cls(DEFAULT_ENCODING, percent=UNKNOWN_MODEL_PERCENT)
+        return cls(default, percent=UNKNOWN_MODEL_PERCENT)
 
     def count(self, text: str) -> int:
         """Return the tokens of a text; the spelling of a special token is text like any other."""

@@ -157,7 +157,9 @@ def test_exports_and_sources_lose_the_item_and_keep_their_other_rows(tmp_path):
     folder = LocalFolder(tmp_path)
     source = [{"id": "a", "prompt": CANARY}, {"prompt": "second"}, {"id": "c", "metadata": {"who": CANARY}}]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in source))
-    (tmp_path / "other.jsonl").write_text(json.dumps({"custom_id": "a", "output": CANARY}) + '\n{"id":"b"}\n')
+    (tmp_path / "other.jsonl").write_text(
+        json.dumps({"custom_id": "a", "output": CANARY}) + '\n{"unit":"c"}\n{"id":"b"}\n'
+    )
     (tmp_path / "table.csv").write_text(f'id,output\r\n\'=a,{CANARY}\r\na,"{CANARY},\n2"\r\nb,x\r\n')
     (tmp_path / "foreign.csv").write_text("name\r\na\r\n")
     (tmp_path / "report.html").write_text(CANARY)
@@ -169,7 +171,7 @@ def test_exports_and_sources_lose_the_item_and_keep_their_other_rows(tmp_path):
     }
     assert told == {
         "items.jsonl": ("rows", 2),
-        "other.jsonl": ("rows", 1),
+        "other.jsonl": ("rows", 2),
         "table.csv": ("rows", 2),
         "report.html": ("file", len(CANARY)),
         "notes.bin": ("left", 1),
