@@ -107,7 +107,7 @@ class LaneOpener:
             # It cannot be read at the moment, or not be used: what was known stays.
             return []
         self._redactor.add(settings.secrets())
-        fresh = [c for c in settings.credentials if gate_of(c).name not in known]
+        fresh = [c for c in settings.credentials if gate_of(settings, c).name not in known]
         return [await self._open(route, job.with_connection(settings), c) for c in fresh]
 
     async def _open(self, route: str, job: Job, credential: Credential) -> Lane:
@@ -177,11 +177,14 @@ class LaneOpener:
         return self._callers[route]
 
 
-def gate_of(credential: Credential, probe_s: float = 60.0, trial_s: float = 0.0) -> Gate:
-    """Return a credential's gate; with another key it is another one."""
+def gate_of(
+    connection: ConnectionSettings, credential: Credential, probe_s: float = 60.0, trial_s: float = 0.0
+) -> Gate:
+    """Return a credential's gate; with another key, or at another service, it is another one."""
     key = credential.key.digest() if credential.key else "none"
+    host = connection.base_url.partition("://")[2].partition("/")[0]
     return Gate(
-        name=f"credential/{credential.id}/{key}",
+        name=f"credential/{credential.id}/{key}@{host}",
         probe_s=probe_s,
         trial_s=trial_s if credential.key else 0.0,
     )
@@ -196,7 +199,7 @@ def _gates(job: Job, credential: Credential) -> tuple[Gate, Gate]:
         probe_s=policy.probe_s,
         sticky=policy.sticky,
     )
-    return gate_of(credential, policy.probe_s, policy.trial_s), endpoint
+    return gate_of(job.connection, credential, policy.probe_s, policy.trial_s), endpoint
 
 
 def _most(connection: ConnectionSettings, limits: Scope) -> int:

@@ -14,7 +14,7 @@ DOWN = {"match": {}, "reply": {"status": 503, "error": {"message": "overloaded",
 #: A minute of an outage in four seconds.
 POLICY = {"park_over_s": 1.0, "probe_s": 4.0}
 WIDE = ("--latency", "0.1", "--rpm", "1000000", "--tpm", "1000000000")
-WORKERS, ITEMS = 3, 300
+WORKERS, ITEMS = 3, 400
 
 
 async def seen_at(service: Simulated, count: int) -> None:
@@ -41,7 +41,7 @@ async def test_all_workers_leave_a_primary_that_is_down_try_it_once_a_minute_and
             workers.start(name=f"w{n}", results=str(tmp_path / f"r{n}"), **wanted) for n in range(WORKERS)
         ]
         await asyncio.to_thread(workers.release, started)
-        await seen_at(two, 250)
+        await seen_at(two, 100)
         healed_at = time.time()
         one.play()
         manifests = [await asyncio.to_thread(workers.manifest, worker) for worker in started]
