@@ -6,7 +6,7 @@ import functools
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag, requires_authenticated
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.status import (
     HTTP_422_UNPROCESSABLE_CONTENT,
@@ -15,7 +15,7 @@ from starlette.status import (
 )
 
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
-from airflow_provider_llmbatch.plugins import stops
+from airflow_provider_llmbatch.plugins import console, stops
 from airflow_provider_llmbatch.plugins.api import routes as api
 from airflow_provider_llmbatch.plugins.pages import report_page
 
@@ -60,8 +60,10 @@ def create_app() -> FastAPI:
         dependencies=[Depends(requires_authenticated()), Depends(_not_kept)],
     )
     app.include_router(router)
+    app.include_router(console.router)
     app.include_router(stops.router)
     app.include_router(api.router)
+    app.add_exception_handler(HTTPException, console.to_login)
     for error, code in _STATUS.items():
         app.add_exception_handler(error, functools.partial(_told, code))
     return app

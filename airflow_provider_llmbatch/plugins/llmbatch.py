@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import conf
 
 #: Path on the API server that the console answers under.
 URL_PREFIX = "/llmbatch"
@@ -45,8 +47,32 @@ def _build() -> ASGIApp:
     return create_app()
 
 
+def root() -> str:
+    """Return the path of the console as a browser sees it: below that of ``[api] base_url``."""
+    return urlsplit(conf.get("api", "base_url", fallback="/")).path.rstrip("/") + URL_PREFIX
+
+
+#: Airflow fills in what stands in braces.
+_TASK = "dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}"
+
+
 class LLMBatchPlugin(AirflowPlugin):
-    """Mount the console."""
+    """Mount the console, and put its pages where people look for them."""
 
     name = "llmbatch"
+    external_views = [  # noqa: RUF012
+        {
+            "name": "LLM review",
+            "href": f"{root()}/review",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "llmbatch-review",
+        },
+        {
+            "name": "LLM review",
+            "href": f"{root()}/{_TASK}/review?map_index={{MAP_INDEX}}",
+            "destination": "task_instance",
+            "url_route": "llmbatch-review-task",
+        },
+    ]
     fastapi_apps = [{"name": "llmbatch", "app": LazyApp(_build), "url_prefix": URL_PREFIX}]  # noqa: RUF012

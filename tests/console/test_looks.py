@@ -1,0 +1,100 @@
+"""What all pages have in common: texts stay texts, everybody can use them, nothing comes from outside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_llmbatch.engine.items import ItemError, Outcome
+from tests.console.conftest import REVIEW
+from tests.console.hostile import PAYLOADS
+from tests.engine.review.queues import failed
+
+#: What the check of an output came to.
+VERDICT = "p.good[role=status], p.bad[role=status]"
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+
+
+def test_no_hostile_text_comes_to_life(visit, open_queue):
+    """It stands in ids, names, messages, outputs, errors and schemas, and is looked at in every view."""
+    assert len(PAYLOADS) >= 50
+    rows = [
+        failed(
+            number,
+            id=f"{number} {text}",
+            served_model=text,
+            raw_output=f'{{"word": 3, {json.dumps(text)}: {json.dumps(text)}}}',
+            error=ItemError(kind="schema", code=text[:40], message=text),
+        )
+        for number, text in enumerate(PAYLOADS)
+    ]
+    schema = {
+        "type": "object",
+        "properties": {text: {"type": "string", "title": text, "description": text} for text in PAYLOADS},
+    }
+    open_queue(rows, schema=schema, models=PAYLOADS)
+    page = visit("/llmbatch/review")
+    page.add_init_script("window.fired = () => { window.isAlive = true }; window.alert = window.fired")
+    page.goto(page.url.partition("/llmbatch")[0] + REVIEW)
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("tbody tr").count() == 50
+    for number in range(len(PAYLOADS)):
+        page.evaluate(f"location.hash = '0-{number}'")
+        page.get_by_role("heading", name=f"Ticket {number} ", exact=False).wait_for()
+        page.locator(VERDICT).wait_for()
+        assert not page.evaluate("window.isAlive"), PAYLOADS[number]
+    made = page.evaluate("[...document.querySelectorAll('main *')].map((each) => each.tagName)")
+    assert not set(made) & {"SCRIPT", "IMG", "SVG", "IFRAME", "OBJECT", "EMBED", "STYLE", "VIDEO", "LINK"}
+    assert not page.errors
+
+
+def test_a_text_of_a_megabyte_and_what_is_unseen_are_shown(visit, open_queue):
+    texts = "a\u202eb\u200bc" + "long " * 200_000
+    error = ItemError(kind="refusal", message=texts)
+    open_queue([failed(0, Outcome.REFUSED, error=error, raw_output=texts)])
+    page = visit(REVIEW + "#0-0")
+    page.get_by_role("button", name="Show all").first.click()
+    assert page.locator(".mark").first.inner_text() == "U+202E"
+    assert (
+        page.get_by_role("group", name="What the model said", exact=True).inner_text().count("long")
+        == 200_000
+    )
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_everybody_can_use_the_pages(visit, open_queue, theme, width):
+    open_queue([failed(n) for n in range(60)])
+    for path, ready in (
+        ("/llmbatch/review", "tbody tr"),
+        (REVIEW, "tbody tr"),
+        (REVIEW + "#0-1", VERDICT),
+    ):
+        page = visit(path, width=width, theme=theme)
+        page.locator(ready).first.wait_for()
+        assert _faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+        assert not page.errors
+        here = page.url.partition("/llmbatch")[0]
+        assert all(url.startswith(f"{here}/llmbatch/") for url in page.asked)
+
+
+def _faults(page: Any) -> list[str]:
+    """Return what axe-core finds wrong; it comes in past the policy of the page, as a debugger does."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run().then((found) => found.violations)")
+    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+
+
+def test_airflow_shows_the_page_where_people_look_for_it(visit, open_queue):
+    open_queue()
+    page = visit("/plugin/llmbatch-review")
+    inside = page.frame_locator("iframe")
+    inside.get_by_role("link", name="billing · review").click()
+    inside.get_by_role("link", name="item-00000").click()
+    inside.get_by_role("button", name="Skip …").click()
+    inside.locator("dialog").get_by_role("button", name="Skip").click()
+    inside.get_by_role("heading", name="Ticket item-00001").wait_for()
