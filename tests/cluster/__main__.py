@@ -79,7 +79,7 @@ class Size:
 
 LARGE = Size(items=2000, chunks=8, requests=260, window_s=20, in_flight=40, latency_s=1.5)
 SMALL = Size(
-    **{"items": 400, "chunks": 4, "requests": 100, "window_s": 10, "in_flight": 16, "latency_s": 0.8},
+    **{"items": 700, "chunks": 4, "requests": 80, "window_s": 10, "in_flight": 16, "latency_s": 0.8},
     heartbeat_timeout_s=15,
     with_gpu=False,
     give_up_s=300,
@@ -176,10 +176,11 @@ def rehearse(cluster: Cluster, size: Size, datagrams: list[str]) -> Account:
     faults = Faults(cluster, run, service, say)
     plan: list[tuple[float, Callable[[], None]]] = [
         (0.08, faults.kill_a_worker),
-        (0.20, lambda: faults.freeze_a_task(with_supervisor=True)),
-        (0.35, lambda: faults.freeze_a_task(with_supervisor=False)),
-        (0.50, faults.restart_redis),
-        (0.60, faults.restart_the_triggerer),
+        (0.15, faults.restart_the_triggerer),
+        (0.25, faults.restart_redis),
+        # A frozen task has work left until it is thawed, however long that takes.
+        (0.35, lambda: faults.freeze_a_task(with_supervisor=True)),
+        (0.50, lambda: faults.freeze_a_task(with_supervisor=False)),
     ]
     say(f"running {size.items:,} items in {size.chunks} chunks")
     for share, befall in plan if size.with_faults else ():

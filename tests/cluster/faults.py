@@ -39,8 +39,13 @@ class Faults:
     cut: int = 0
 
     def kill_a_worker(self) -> None:
-        """Let one of the workers die with its tasks, and start another in its place."""
-        worker = self.cluster.serving["io-worker"][0]
+        """Let a worker that has calls open die with its tasks, and start another in its place."""
+
+        def at_work() -> Any:
+            workers = self.cluster.serving["io-worker"]
+            return next((one for one in workers if any(map(self._calls, self.cluster.family(one)))), None)
+
+        worker = until(at_work, "a worker with open calls", 60)
         family = self.cluster.family(worker)
         # What stands still opens no further calls while they are counted.
         _signal(family, signal.SIGSTOP)
@@ -86,13 +91,12 @@ class Faults:
     def restart_the_triggerer(self) -> None:
         """Have the service throttle everybody, and kill the triggerer while the tasks are deferred."""
         wait = {"status": 429, "headers": {"retry-after": str(THROTTLED_S)}, "error": {"message": "wait"}}
-        self.service.play({"match": {"until_s": 5}, "reply": wait})
+        self.service.play({"match": {"first": 1}, "reply": wait})
         deferred = until(lambda: self._in("deferred"), "a deferred task", 60)
         (triggerer,) = self.cluster.serving["triggerer"]
         self.cluster.die(triggerer, "triggerer")
         self.cluster.serve("triggerer")
         until(lambda: not self._in("deferred"), "the end of the deferrals", NOTICED_S)
-        self.service.play()
         self.say(f"throttled the service; restarted the triggerer with tasks deferred: {len(deferred)}")
 
     def _a_task(self) -> tuple[int, psutil.Process]:
