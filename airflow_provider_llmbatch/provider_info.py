@@ -197,6 +197,9 @@ CONNECTION_TYPE: dict[str, Any] = {
 }
 
 
+OPERATORS = ("split", "dispatch", "report", "validate", "export", "review", "fusion", "grade", "rollout")
+
+
 def _modules(ring: str, *names: str) -> dict[str, Any]:
     return {"integration-name": INTEGRATION, "python-modules": [f"{PACKAGE}.{ring}.{name}" for name in names]}
 
@@ -214,9 +217,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["ai"],
             }
         ],
-        "operators": [
-            _modules("operators", "split", "dispatch", "report", "validate", "export", "review", "fusion")
-        ],
+        "operators": [_modules("operators", *OPERATORS)],
         "hooks": [_modules("hooks", "llm")],
         "sensors": [_modules("sensors", "review")],
         "notifications": [f"{PACKAGE}.notifications.review.LLMBatchReviewNotifier"],

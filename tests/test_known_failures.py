@@ -34,7 +34,6 @@ WAITING = {
     70: "batches of the service's own",
     72: "batches of the service's own",
     88: "traces",
-    95: "comparing prompts",
 }
 
 

@@ -15,12 +15,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import counting, limits, memory, planning, redis_state, resume, seed, throughput
+from tests.benchmarks import (
+    counting,
+    limits,
+    memory,
+    planning,
+    redis_state,
+    resume,
+    rollouts,
+    seed,
+    throughput,
+)
 from tests.benchmarks.machine import facts
 
 BENCHMARKS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "counting": counting.measure,
     "planning": planning.measure,
+    "rollouts": rollouts.measure,
     "throughput": throughput.measure,
     "resume": resume.measure,
     "seed": seed.measure,
@@ -36,6 +47,11 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "memory_growth_mb": ("<=", 30),
     "resume_s": ("<=", 20),
     "plan_100k_s": ("<=", 15),
+    "rollout_paused_by_mistake": ("<=", 0.05),
+    "rollout_paused_rightly": (">=", 0.95),
+    "rollout_grade_s": ("<=", 5),
+    "rollout_compare_s": ("<=", 0.1),
+    "rollout_compare_tied_s": ("<=", 5),
     "seed.ours.errors_percent": ("<=", 0),
     "seed.ours.status_429": ("<=", 0),
     "seed.ours.cost_off_plan_most_percent": ("<=", 3),

@@ -17,7 +17,7 @@ def test_a_benchmark_can_be_run_alone_and_writes_what_it_measured_and_on_what(tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["planning", "memory"])
+@pytest.mark.parametrize("name", ["planning", "memory", "rollouts"])
 def test_the_measured_paths_work_from_end_to_end(tmp_path, name):
     output = tmp_path / "bench.json"
     assert main(["--quick", "--only", name, "--output", str(output)]) == 0
@@ -28,6 +28,7 @@ def test_every_target_belongs_to_a_benchmark():
     assert set(BENCHMARKS) == {
         "counting",
         "planning",
+        "rollouts",
         "throughput",
         "resume",
         "seed",

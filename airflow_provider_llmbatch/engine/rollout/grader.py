@@ -24,6 +24,7 @@ _OURS: Mapping[str, str] = {
     "exact_match": "texts:ExactMatch",
     "token_f1": "texts:TokenF1",
     "bleu": "texts:Bleu",
+    "bertscore": "bertscore:BertScore",
     "field_f1": "fields:FieldF1",
     "validity": "facts:Validity",
     "refusal": "facts:Refusal",
