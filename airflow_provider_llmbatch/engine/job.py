@@ -83,7 +83,7 @@ class Job:
     asked: Mapping[str, Asked] = field(default_factory=dict)
     #: reads a connection afresh by its id; None keeps to what was read before the run
     reread: Callable[[str], ConnectionSettings] | None = None
-    #: two versions of the prompt on trial, of which ``prompt`` is the base; None asks all items with that
+    #: two versions of the prompt on trial, of which ``prompt`` is one; None asks all items with that
     trial: Trial | None = None
     #: what calls go through; connections as the endpoint's settings say when None
     transport: OpenTransport | None = None

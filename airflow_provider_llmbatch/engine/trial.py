@@ -43,10 +43,19 @@ class Trial:
     :param steps: of the rollout.
     :param base: prompt of the base, and ``candidate`` of the candidate.
     :param arm: the one that all items have, whatever the rate; None goes by it.
+    :param every_s: seconds after which the steps are read again.
     :raises InputError: when the rollout was not opened, or a prompt is another one than it was opened with.
     """
 
-    def __init__(self, steps: Steps, base: Prompt, candidate: Prompt, *, arm: Arm | None = None) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        base: Prompt,
+        candidate: Prompt,
+        *,
+        arm: Arm | None = None,
+        every_s: float = EVERY_S,
+    ) -> None:
         standing = steps.standing()
         self.terms = standing.terms
         self.prompts: Mapping[Arm, Prompt] = {"base": base, "candidate": candidate}
@@ -54,13 +63,19 @@ class Trial:
             _refuse_changed(prompt, self.terms.version(name).prompt.sha, self.terms.name)
         self._steps = steps
         self._arm = arm
+        self._every_s = every_s
         #: the rate that the dispatch began with, and the one that holds now
         self._began = 1.0
         self._now = standing.rate
 
     @property
+    def prompt(self) -> Prompt:
+        """The prompt that stands for all: that of the only arm, or of the base."""
+        return self.prompts[self._arm or "base"]
+
+    @property
     def identity(self) -> str:
-        """What answers must have in common, beside the prompt of the base."""
+        """What answers must have in common, beside the prompt."""
         return fingerprint("trial", self.terms.to_json(), self._arm)
 
     @property
@@ -108,7 +123,7 @@ class Trial:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(self._every_s)
             try:
                 self._now = (await asyncio.to_thread(self._steps.standing)).rate
             except (StoreError, InputError):

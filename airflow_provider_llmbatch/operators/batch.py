@@ -58,7 +58,7 @@ def job_of(
     from airflow_provider_llmbatch.operators.storage import filesystem_of, open_source
 
     trial = trial_of(prompt, context, settings)
-    found = trial.prompts["base"] if trial else arguments.prompt_of(prompt, context, settings)
+    found = trial.prompt if trial else arguments.prompt_of(prompt, context, settings)
     if trial:
         _refuse_two_schemas(trial, output_type)
     ends = asked_of(routes, llm_conn_id, arguments.optional_text(model))

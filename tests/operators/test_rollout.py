@@ -213,6 +213,18 @@ def test_the_judge_is_asked_twice_about_each_pair_under_the_limits_of_its_connec
     assert len(service.arrivals()) == 2 * len(GOLDEN)
 
 
+def test_live_answers_that_one_arm_has_lost_are_seen_and_promote_nothing(trial):
+    opened(trial, ladder=HALF)
+    live(trial, "t")
+    (note,) = (trial.results_path / "~rollouts" / "d" / "kinder").glob("live-*.json")
+    content = json.loads(note.read_text())
+    # As if nine of ten units should have had the candidate.
+    note.write_text(json.dumps({**content, "rate": 0.9}))
+    closed = trial.run(rollout(trial, ladder=HALF, grades=grade(trial, live_metrics=["validity"])))
+    assert (closed["action"], closed["verdicts"]) == ("hold", {"validity": "same"})
+    assert "not split as they should be" in closed["why"]
+
+
 def test_a_metric_that_cannot_run_promotes_nothing(trial):
     opened(trial, ladder=HALF)
     live(trial, "t", 80)
@@ -264,6 +276,7 @@ def test_the_plan_of_the_golden_set_says_what_an_arm_will_cost(trial):
         plans.append(json.loads(Path(chunks[0]["plan"]).read_text()))
     base, candidate = plans
     assert base["items"] == candidate["items"] == len(GOLDEN)
+    assert (base["prompt"]["version"], candidate["prompt"]["version"]) == ("1", "2")
     assert candidate["prompt_tokens"] > base["prompt_tokens"]
 
 
