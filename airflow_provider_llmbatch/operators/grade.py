@@ -17,7 +17,7 @@ from airflow_provider_llmbatch.operators.dispatch import QUEUE
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.places import rollout_folder
-from airflow_provider_llmbatch.operators.trial import open_steps
+from airflow_provider_llmbatch.operators.trial import grade_extra, open_steps
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
 if TYPE_CHECKING:
@@ -138,9 +138,10 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
             self._bridge.cancel()
 
     def _graded(self, context: Context, settings: Settings) -> Sheet:
-        from airflow_provider_llmbatch.engine.grading import graded
         from airflow_provider_llmbatch.operators.storage import open_folder, open_source
 
+        with grade_extra():
+            from airflow_provider_llmbatch.engine.grading import graded
         golden = self._golden(context)
         wanted = self.golden_metrics if self.golden_metrics is not None else GOLDEN_METRICS if golden else ()
         asks = self.judge not in (False, "False", None, "")
@@ -244,12 +245,8 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
 
 
 def _graders(name: str, specs: Any) -> list[Grader]:
-    try:
+    with grade_extra():
         from airflow_provider_llmbatch.engine.rollout.grader import grader_of
-    except ImportError as error:
-        raise ConfigurationError(
-            f"Grades need numpy and scipy ({error}): install airflow-provider-llmbatch[grade] on the workers."
-        ) from error
     if isinstance(specs, str) or not isinstance(specs, Sequence):
         raise InputError(f"{name} is {specs!r}; give a list of graders.")
     return [grader_of(spec) for spec in specs]

@@ -12,7 +12,7 @@ from airflow_provider_llmbatch.errors import ConfigurationError, InputError
 from airflow_provider_llmbatch.operators import arguments
 from airflow_provider_llmbatch.operators.fate import decided
 from airflow_provider_llmbatch.operators.telling import tell
-from airflow_provider_llmbatch.operators.trial import open_steps
+from airflow_provider_llmbatch.operators.trial import grade_extra, open_steps
 from airflow_provider_llmbatch.settings import queue_of
 
 if TYPE_CHECKING:
@@ -118,8 +118,9 @@ class LLMBatchRolloutOperator(BaseOperator):
 
     def _close_round(self, context: Context, steps: Steps, rules: Rules) -> dict[str, Any]:
         from airflow_provider_llmbatch.engine.identity import fingerprint
-        from airflow_provider_llmbatch.engine.rollout.compare import compare
 
+        with grade_extra():
+            from airflow_provider_llmbatch.engine.rollout.compare import compare
         sheet, occasion = self._sheet(), arguments.occasion(context)
         seed = int(fingerprint("seed", self.rollout, occasion)[:8], 16)
         number = steps.standing().rounds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_llmbatch.errors import ConfigurationError
@@ -64,3 +66,18 @@ def open_steps(dag: str, name: str, settings: Settings) -> Steps:
     if is_local(path):
         surroundings.refuse_other_hosts(settings, f"The rollout's path {path}")
     return Steps(open_folder(path))
+
+
+@contextmanager
+def grade_extra() -> Iterator[None]:
+    """
+    Say what to install where libraries of the ``grade`` extra are missing.
+
+    :raises ConfigurationError: in place of an import that failed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Grades need numpy and scipy ({error}): install airflow-provider-llmbatch[grade] on the workers."
+        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import json
+import sys
 import threading
 import time
 from collections import Counter
@@ -296,3 +297,14 @@ def test_turns_of_a_chain_have_one_version_and_count_as_one_unit(trial):
     graded = grade(trial, live_metrics=["validity"])
     units = [line["unit"] for line in lines_of(graded) if line["type"] == "score"]
     assert sorted(units) == sorted(f'group:"g{n}"' for n in range(40))
+
+
+def test_libraries_that_are_missing_are_named_with_what_installs_them(trial, monkeypatch):
+    opened(trial)
+    for module in ("grading", "rollout.compare", "rollout.grader"):
+        monkeypatch.delitem(sys.modules, f"airflow_provider_llmbatch.engine.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
+        grade(trial)
+    with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
+        trial.run(rollout(trial, grades={"grades": "/nowhere/grades.jsonl"}))

@@ -7,6 +7,7 @@ invalid) is an answer, and a bad one: where there is something to compare with, 
 
 from __future__ import annotations
 
+import math
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ def scored(grader: Grader, base: Sequence[Answer], candidate: Sequence[Answer], 
         for found, arm in zip(graded, (base, candidate), strict=True):
             if len(found.scores) != len(arm):
                 raise ValueError(f"{len(arm)} answers got {len(found.scores)} scores")
+            if not all(score is None or math.isfinite(score) for score in found.scores):
+                raise ValueError("a score is no finite number")
     # a grader may be anybody's, and one that fails must not pass for one that found nothing
     except Exception as error:
         return Scores(

@@ -42,6 +42,14 @@ class Broken(Length):
 
 
 @dataclass
+class Endless(Length):
+    name: str = "endless"
+
+    def grade(self, answers: Sequence[Answer]) -> Grades:
+        return Grades(scores=[float("nan")] * len(answers))
+
+
+@dataclass
 class Forgetful(Length):
     name: str = "forgetful"
 

@@ -10,7 +10,7 @@ from airflow_provider_llmbatch.engine.rollout.fields import FieldF1
 from airflow_provider_llmbatch.engine.rollout.grader import grader_of, scored
 from airflow_provider_llmbatch.engine.rollout.texts import Bleu, TokenF1
 from airflow_provider_llmbatch.errors import ConfigurationError
-from tests.engine.rollout.answers import Broken, Forgetful, Length, answer, score
+from tests.engine.rollout.answers import Broken, Endless, Forgetful, Length, answer, score
 
 HERE = "tests.engine.rollout.answers"
 
@@ -85,7 +85,12 @@ def test_what_one_arm_lacks_is_missing_there():
 
 
 @pytest.mark.parametrize(
-    ("grader", "why"), [(Broken(), "OSError: no such model"), (Forgetful(), "2 answers got 0 scores")]
+    ("grader", "why"),
+    [
+        (Broken(), "OSError: no such model"),
+        (Forgetful(), "2 answers got 0 scores"),
+        (Endless(), "no finite number"),
+    ],
 )
 def test_a_grader_that_fails_is_told_and_grades_nothing(grader, why):
     found = scored(grader, [answer("x"), answer("y")], [answer("z")], paired=False)
