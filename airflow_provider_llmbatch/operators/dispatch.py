@@ -244,7 +244,8 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
         """Tell the console where the results are; it is no reason to fail when that cannot be done."""
         from airflow_provider_llmbatch.operators.storage import open_folder
 
-        note = Note(result_path=open_folder(job.result_path).uri, chunk=self.chunk)
+        budget = None if job.budget_usd is None else format(job.budget_usd, "f")
+        note = Note(result_path=open_folder(job.result_path).uri, chunk=self.chunk, budget_usd=budget)
         place = arguments.own_folder(context, settings, apart=not self.chunk)
         try:
             leave_note(open_folder(place), note)

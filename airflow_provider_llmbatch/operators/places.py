@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,6 +33,8 @@ class Note:
     result_path: str
     #: the chunk descriptor that it was given; None without a plan
     chunk: Mapping[str, Any] | None = None
+    #: US dollars that the chunks of the task may cost in this run, as decimal text; None without a budget
+    budget_usd: str | None = None
 
 
 def task_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
@@ -75,7 +77,7 @@ def rollout_folder(results_path: str, dag_id: str, name: str) -> str:
 
 def leave_note(folder: Folder, note: Note) -> None:
     """Say where the results of a task are."""
-    content = json.dumps({"result_path": note.result_path, "chunk": note.chunk}, indent=1)
+    content = json.dumps(asdict(note), indent=1)
     folder.put(NOTE_FILE, iter([content.encode()]), replace=True)
 
 
@@ -92,8 +94,8 @@ def read_note(folder: Folder) -> Note | None:
         return None
     try:
         note = json.loads(content)
-        return Note(result_path=note["result_path"], chunk=note["chunk"])
-    except (ValueError, KeyError, TypeError) as error:
+        return Note(result_path=note["result_path"], chunk=note["chunk"], budget_usd=note.get("budget_usd"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{folder.uri}/{NOTE_FILE} cannot be read: {error!r}.") from error
 
 

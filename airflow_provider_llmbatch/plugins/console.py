@@ -63,6 +63,18 @@ def review(dag_id: str, run_id: str, task_id: str) -> HTMLResponse:
     return _page("Review", "review")
 
 
+@router.get("/runs")
+def runs() -> HTMLResponse:
+    """Show how far the latest runs are."""
+    return _page("Runs", "runs")
+
+
+@router.get("/dags/{dag_id}/runs/{run_id}/progress")
+def run(dag_id: str, run_id: str) -> HTMLResponse:
+    """Show how far a run is."""
+    return _page("Progress of a run", "runs")
+
+
 @router.get("/static/{name}")
 def static(name: str) -> Response:
     """Return one of the files that the pages are made of."""

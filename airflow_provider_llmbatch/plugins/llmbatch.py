@@ -69,6 +69,19 @@ class LLMBatchPlugin(AirflowPlugin):
             "url_route": "llmbatch-review",
         },
         {
+            "name": "LLM runs",
+            "href": f"{root()}/runs",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "llmbatch-runs",
+        },
+        {
+            "name": "LLM progress",
+            "href": f"{root()}/dags/{{DAG_ID}}/runs/{{RUN_ID}}/progress",
+            "destination": "dag_run",
+            "url_route": "llmbatch-progress",
+        },
+        {
             "name": "LLM review",
             "href": f"{root()}/{_TASK}/review?map_index={{MAP_INDEX}}",
             "destination": "task_instance",

@@ -15,8 +15,15 @@ import pytest
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.review.inbox import Inbox, Post
 from airflow_provider_llmbatch.engine.review.queue import Queue
-from airflow_provider_llmbatch.operators.places import inbox_folder, review_folder
+from airflow_provider_llmbatch.operators.places import (
+    Note,
+    inbox_folder,
+    leave_note,
+    review_folder,
+    task_folder,
+)
 from tests.engine.review.queues import NOW, failed, opened
+from tests.plugins.test_progress_api import RUN, say
 
 #: Milliseconds that anything may take to appear; a machine that does much else is slow.
 PATIENCE_MS = 15_000
@@ -121,3 +128,12 @@ def open_queue(results_path: str) -> Callable[..., Queue]:
         return queue
 
     return _open
+
+
+@pytest.fixture
+def run(results_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a task of a run say how far it is."""
+    monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
+    folder = open_folder(task_folder(results_path, *RUN, "dispatch"))
+    leave_note(folder, Note(result_path=folder.uri, budget_usd="2"))
+    say("dispatch", -1, 60, 100, waits_for="team/m/tokens/60", use={"team/m/tokens/60": 0.97})

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Cost, Outcome, Usage
@@ -62,6 +62,7 @@ class ProgressObserver:
         self._usage = Usage()
         self._cost = Cost()
         self._waits_for = ""
+        self._use: Mapping[str, float] = {}
         self._failed = False
 
     def on(self, event: Event) -> None:
@@ -72,7 +73,7 @@ class ProgressObserver:
                 self._usage += event.usage
                 self._cost += event.cost
             case Pulse():
-                self._waits_for = event.waits_for
+                self._waits_for, self._use = event.waits_for, event.use
             case RunStarted():
                 self._items, self._resumed = event.items, event.resumed
             case RunEnded():
@@ -100,6 +101,7 @@ class ProgressObserver:
                 "reasoning": usage.reasoning,
             },
             "waits_for": self._waits_for,
+            "use": {name: round(use, 3) for name, use in self._use.items()},
         }
         return Standing(
             owner=self._owner, result_path=self._result_path, done=done, items=self._items, figures=figures

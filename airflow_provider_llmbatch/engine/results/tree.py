@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import posixpath
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +26,49 @@ def folders_below(location: str, *, filesystem: Any | None = None) -> list[str]:
         return sorted(_local(location.rpartition("://")[2]))
     files, inside = locate(location, filesystem)
     inside = inside.rstrip("/")
+    with _told(location):
+        found = _none_if_absent(files, files.find, inside)
+    parents = {posixpath.dirname(name).removeprefix(inside) for name in found}
+    return sorted(location.rstrip("/") + parent for parent in parents)
+
+
+def names_in(location: str, *, filesystem: Any | None = None) -> list[str]:
+    """
+    Return the names of the folders right in a path or URL, sorted.
+
+    :param filesystem: fsspec file system of a URL; chosen from the URL when None.
+    :raises StoreError: when it cannot be listed.
+    """
+    if is_local(location):
+        path = Path(location.rpartition("://")[2])
+        with _told(location):
+            return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+    files, inside = locate(location, filesystem)
+    with _told(location):
+        found = _none_if_absent(files, functools.partial(files.ls, detail=True), inside.rstrip("/"))
+    return sorted(
+        posixpath.basename(each["name"].rstrip("/")) for each in found if each["type"] == "directory"
+    )
+
+
+def _none_if_absent(files: Any, ask: Callable[[str], list[Any]], inside: str) -> list[Any]:
     try:
         files.invalidate_cache()
-        found = files.find(inside)
+        return ask(inside)
     except FileNotFoundError:
         return []
-    # drivers raise errors of their own making; none of them may pass for an empty place
+
+
+@contextlib.contextmanager
+def _told(location: str) -> Iterator[None]:
+    """Turn whatever a store raises into one error: none of it may pass for an empty place."""
+    try:
+        yield
     except Exception as error:
         raise StoreError(
             f"{location} cannot be listed: {type(error).__name__}: {error}. Check that the store can be "
             "reached, and that its keys are allowed to list."
         ) from error
-    parents = {posixpath.dirname(name).removeprefix(inside) for name in found}
-    return sorted(location.rstrip("/") + parent for parent in parents)
 
 
 def remove_empty(location: str) -> None:

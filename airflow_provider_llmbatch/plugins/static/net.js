@@ -1,6 +1,7 @@
 // What the pages ask of the server they came from, and of no other.
 
 export const ROOT = new URL("../", import.meta.url).pathname;
+export const AIRFLOW = new URL("../../", import.meta.url).pathname;
 const API = `${ROOT}api/v1`;
 
 const WORDS = {
@@ -35,10 +36,10 @@ export function parse(text) {
 
 export const isExact = (value) => typeof value === "number" || Boolean(JSON.isRawJSON?.(value));
 
-async function ask(path, options = {}) {
+async function request(url, options = {}, read = JSON.parse) {
   let answer;
   try {
-    answer = await fetch(API + path, { credentials: "same-origin", ...options });
+    answer = await fetch(url, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Failure(0, null);
@@ -46,7 +47,7 @@ async function ask(path, options = {}) {
   const text = await answer.text();
   let body = null;
   try {
-    body = parse(text);
+    body = read(text);
   } catch {
     // what is no JSON comes from something in between, and says nothing to people
   }
@@ -54,17 +55,24 @@ async function ask(path, options = {}) {
   return body;
 }
 
-export const get = (path, signal) => ask(path, { signal });
+export const get = (path, signal) => request(API + path, { signal });
+
+// The same, with numbers in it that must stay as they are.
+export const getExact = (path) => request(API + path, {}, parse);
+
+// Ask Airflow's own API, which has lists that are asked for with a post.
+export const ask = (url, body) =>
+  request(url, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
 // The body may be text, so that what was written goes out as it was written.
 export const post = (path, body) =>
-  ask(path, {
+  request(API + path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: typeof body === "string" ? body : JSON.stringify(body),
   });
 
-export const remove = (path) => ask(path, { method: "DELETE" });
+export const remove = (path) => request(API + path, { method: "DELETE" });
 
 export function query(values) {
   const asked = new URLSearchParams();

@@ -4,7 +4,7 @@ import { ask, decide } from "./decide.js";
 import { diffView } from "./diff.js";
 import { field, h, inert, longText, moment, problem, select, show } from "./dom.js";
 import { blank, form } from "./form.js";
-import { get, parse, post } from "./net.js";
+import { getExact, parse, post } from "./net.js";
 
 const CHECK_AFTER_MS = 250;
 
@@ -206,7 +206,7 @@ function heading(queue, ticket, go) {
 export async function showTicket(place, queue, id, go) {
   let ticket;
   try {
-    ticket = await get(`${queue.path}/tickets/${encodeURIComponent(id)}${queue.asked}${queue.asked ? "&" : "?"}round=${queue.round}`);
+    ticket = await getExact(`${queue.path}/tickets/${encodeURIComponent(id)}${queue.asked}${queue.asked ? "&" : "?"}round=${queue.round}`);
   } catch (error) {
     show(place, h("button", { type: "button", on: { click: go.back } }, "Back to the list"), problem(error, () => go.to(id)));
     return null;

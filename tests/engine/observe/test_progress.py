@@ -59,7 +59,8 @@ async def test_another_process_reads_where_the_run_stands(
     progress.on(RunStarted(items=1000, resumed=100))
     for outcome in [Outcome.OK] * 30 + [Outcome.REFUSED] * 20:
         progress.on(done(outcome))
-    progress.on(Pulse(waits_for="acme/small-*/tokens_per_minute"))
+    full = {"acme/small-*/tokens_per_minute": 0.98765}
+    progress.on(Pulse(waits_for="acme/small-*/tokens_per_minute", use=full))
     clock.now += 10
     await progress.store()
     other = SqliteState(tmp_path / "state.db")
@@ -79,6 +80,7 @@ async def test_another_process_reads_where_the_run_stands(
                 "unpriced": False,
                 "tokens": {"in": 5000, "cached": 2000, "out": 500, "reasoning": 0},
                 "waits_for": "acme/small-*/tokens_per_minute",
+                "use": {"acme/small-*/tokens_per_minute": 0.988},
             },
             at=1_700_000_000.0,
         )
