@@ -75,6 +75,12 @@ def run(dag_id: str, run_id: str) -> HTMLResponse:
     return _page("Progress of a run", "runs")
 
 
+@router.get("/routes")
+def health() -> HTMLResponse:
+    """Show which credentials and endpoints are parked."""
+    return _page("Routes", "health")
+
+
 @router.get("/static/{name}")
 def static(name: str) -> Response:
     """Return one of the files that the pages are made of."""

@@ -76,6 +76,13 @@ class LLMBatchPlugin(AirflowPlugin):
             "url_route": "llmbatch-runs",
         },
         {
+            "name": "LLM routes",
+            "href": f"{root()}/routes",
+            "destination": "nav",
+            "category": "admin",
+            "url_route": "llmbatch-routes",
+        },
+        {
             "name": "LLM progress",
             "href": f"{root()}/dags/{{DAG_ID}}/runs/{{RUN_ID}}/progress",
             "destination": "dag_run",

@@ -12,6 +12,7 @@ from airflow_provider_llmbatch.engine.items import ItemError, Outcome
 from tests.console.conftest import REVIEW
 from tests.console.hostile import PAYLOADS
 from tests.engine.review.queues import failed
+from tests.plugins.test_health_api import ENDPOINT, park
 from tests.plugins.test_progress_api import RUN
 
 #: What the check of an output came to.
@@ -69,13 +70,15 @@ def test_a_text_of_a_megabyte_and_what_is_unseen_are_shown(visit, open_queue):
 @pytest.mark.parametrize("width", [1280, 400])
 def test_everybody_can_use_the_pages(visit, open_queue, run, theme, width):
     open_queue([failed(n) for n in range(60)])
+    park(ENDPOINT, "503")
     for path, ready in (
         (f"/llmbatch/dags/{RUN[0]}/runs/{RUN[1]}/progress", "section"),
+        ("/llmbatch/routes", "tbody tr"),
         ("/llmbatch/review", "tbody tr"),
         (REVIEW, "tbody tr"),
         (REVIEW + "#0-1", VERDICT),
     ):
-        page = visit(path, width=width, theme=theme)
+        page = visit(path, "admin", width=width, theme=theme)
         page.locator(ready).first.wait_for()
         assert _faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)

@@ -45,6 +45,7 @@ def _hosts(request: Request) -> set[str]:
 MAY_READ = Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))
 MAY_DECIDE = Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))
 MAY_READ_CONNECTION = Depends(requires_access_connection("GET"))
+MAY_CHANGE_CONNECTIONS = Depends(requires_access_connection("PUT"))
 FROM_HERE = Depends(json_from_here)
 
 
