@@ -102,5 +102,8 @@ async def to_login(request: Request, error: Exception) -> Response:
     is_person = request.method == "GET" and "text/html" in request.headers.get("accept", "")
     if error.status_code != HTTP_401_UNAUTHORIZED or not is_person:
         return await http_exception_handler(request, error)
-    back = quote(str(request.url), safe="")
+    # A proxy may have another name and scheme than this server knows of.
+    here = quote(request.url.path.partition(URL_PREFIX)[2])
+    query = f"?{request.url.query}" if request.url.query else ""
+    back = quote(f"{root()}{here}{query}", safe="")
     return RedirectResponse(f"{root().removesuffix(URL_PREFIX)}/api/v2/auth/login?next={back}")

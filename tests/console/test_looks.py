@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome
+from airflow_provider_llmbatch.engine.state.protocols import Gate
+from airflow_provider_llmbatch.operators.stopping import stop_run
 from tests.console.conftest import REVIEW
 from tests.console.hostile import PAYLOADS
 from tests.engine.review.queues import failed
 from tests.plugins.test_health_api import ENDPOINT, park
-from tests.plugins.test_progress_api import RUN
+from tests.plugins.test_progress_api import RUN, say
 
 #: What the check of an output came to.
 VERDICT = "p.good[role=status], p.bad[role=status]"
+NEVER_MADE = {"SCRIPT", "IMG", "SVG", "IFRAME", "OBJECT", "EMBED", "STYLE", "VIDEO", "LINK"}
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 
 
@@ -49,7 +52,26 @@ def test_no_hostile_text_comes_to_life(visit, open_queue):
         page.locator(VERDICT).wait_for()
         assert not page.evaluate("window.isAlive"), PAYLOADS[number]
     made = page.evaluate("[...document.querySelectorAll('main *')].map((each) => each.tagName)")
-    assert not set(made) & {"SCRIPT", "IMG", "SVG", "IFRAME", "OBJECT", "EMBED", "STYLE", "VIDEO", "LINK"}
+    assert not set(made) & NEVER_MADE
+    assert not page.errors
+
+
+@pytest.mark.parametrize("text", PAYLOADS[::12])
+def test_no_hostile_name_of_a_task_or_a_gate_comes_to_life(visit, run, text):
+    say("dispatch", -1, 1, 2, waits_for=text, use={text: 0.5}, counts={text: 1})
+    stop_run(*RUN, by=text[:100], why=text[:200])
+    park(Gate(name=f"endpoint/{text}"), text)
+    page = visit("/llmbatch/routes", "admin")
+    page.add_init_script("window.fired = () => { window.isAlive = true }; window.alert = window.fired")
+    for path, ready in (
+        (f"/llmbatch/dags/{RUN[0]}/runs/{RUN[1]}/progress", "dl"),
+        ("/llmbatch/routes", "td"),
+    ):
+        page.goto(page.url.partition("/llmbatch")[0] + path)
+        page.locator(ready).first.wait_for()
+        assert not page.evaluate("window.isAlive")
+        made = page.evaluate("[...document.querySelectorAll('main *')].map((each) => each.tagName)")
+        assert not set(made) & NEVER_MADE
     assert not page.errors
 
 

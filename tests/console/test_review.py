@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -199,9 +199,11 @@ def test_below_a_path_all_addresses_are_below_it(visit, open_queue, monkeypatch,
     assert all(url.startswith(f"{site}{BELOW}/llmbatch/") for url in page.asked)
 
 
-def test_a_person_who_is_not_signed_in_is_sent_to_sign_in(visit, open_queue):
-    page = visit(REVIEW, None)
-    assert re.search(r"/auth/login.*next=.*review", page.url)
+def test_a_person_who_is_not_signed_in_is_sent_to_sign_in_and_back(visit, open_queue):
+    page = visit(f"{REVIEW}?map_index=-1", None)
+    page.wait_for_url("**/auth/login*")
+    (back,) = parse_qs(urlsplit(page.url).query)["next"]
+    assert unquote(back) == unquote(f"{REVIEW}?map_index=-1")
 
 
 @pytest.mark.parametrize(

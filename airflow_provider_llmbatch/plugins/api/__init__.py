@@ -1,3 +1,3 @@
-"""The review API, as ``docs/console-api.md`` describes it."""
+"""The API of the console, as ``docs/console-api.md`` describes it."""
 
 from __future__ import annotations

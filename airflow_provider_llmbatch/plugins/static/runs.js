@@ -186,4 +186,4 @@ async function load() {
 show(main, h("h1", {}, single ? "Progress of a run" : "Runs"), single && h("p", {}, h("a", { href: `${ROOT}runs` }, "All runs")), list);
 show(list, loading());
 await load();
-regularly(5, load);
+regularly(single ? 5 : 30, load);
