@@ -101,7 +101,8 @@ def visit(browser: Any, site: str) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: page.errors.append(str(error)))
         page.on("console", lambda said: said.type == "error" and page.errors.append(said.text))
         page.on("request", lambda request: page.asked.append(request.url))
-        page.goto(site + path)
+        context.site = site
+        page.goto(path if path == "about:blank" else site + path)
         return page
 
     yield _visit

@@ -228,3 +228,19 @@ def test_a_server_that_is_away_is_told_of_and_nothing_is_lost(visit, open_queue)
     page.unroute("**/api/v1/**")
     page.get_by_label("Output as JSON").fill('{"word": "kept."}')
     page.get_by_text("Valid: this can be saved.").wait_for()
+
+
+def test_an_outage_is_told_once_and_until_it_is_over(visit, open_queue):
+    open_queue()
+    page = visit("about:blank")
+    page.clock.install()
+    page.goto(page.context.site + REVIEW)
+    page.locator("tbody tr").first.wait_for()
+    page.route("**/api/v1/**", lambda route: route.abort())
+    for _ in range(3):
+        page.clock.run_for(16_000)
+        page.get_by_role("alert").wait_for()
+    assert page.get_by_role("alert").count() == 1
+    page.unroute("**/api/v1/**")
+    page.clock.run_for(16_000)
+    page.get_by_role("alert").wait_for(state="detached")

@@ -30,12 +30,28 @@ if (window.parent !== window) {
     // a frame of another site has colours that this page cannot know
   }
 }
-window.addEventListener("unhandledrejection", (event) => {
-  if (event.reason?.name !== "AbortError") document.querySelector("main").prepend(problem(event.reason));
-});
 
-// Run something every so often while somebody looks at the page.
+let trouble = null;
+
+// One error at a time: what happens every few seconds is not told again each time.
+function tell(error) {
+  trouble?.remove();
+  trouble = null;
+  if (error && error.name !== "AbortError") document.querySelector("main").prepend((trouble = problem(error)));
+}
+
+window.addEventListener("unhandledrejection", (event) => tell(event.reason));
+
+// Run something every so often while somebody looks at the page; what goes wrong is told until it goes well again.
 export function regularly(seconds, run) {
-  const timer = setInterval(() => document.hidden || run(), seconds * 1000);
-  return () => clearInterval(timer);
+  const step = async () => {
+    if (document.hidden) return;
+    try {
+      await run();
+      tell(null);
+    } catch (error) {
+      tell(error);
+    }
+  };
+  setInterval(step, seconds * 1000);
 }
