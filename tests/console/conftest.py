@@ -137,4 +137,4 @@ def run(results_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
     folder = open_folder(task_folder(results_path, *RUN, "dispatch"))
     leave_note(folder, Note(result_path=folder.uri, budget_usd="2"))
-    say("dispatch", -1, 60, 100, waits_for="team/m/tokens/60", use={"team/m/tokens/60": 0.97})
+    say("dispatch", -1, 60, 100, waits_for="team/m/tokens_per_minute", use={"team/m/tokens_per_minute": 0.97})

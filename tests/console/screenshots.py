@@ -63,11 +63,11 @@ def test_picture_of_a_run(visit, results_path, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
     folder = open_folder(task_folder(results_path, *RUN, "dispatch"))
     leave_note(folder, Note(result_path=folder.uri, budget_usd="2"))
-    full = {"team/small-*/tokens/60": 0.97, "team/small-*/requests/60": 0.42}
+    full = {"team/small-*/tokens_per_minute": 0.97, "team/small-*/requests_per_minute": 0.42}
     tokens = {"in": 1_721_300, "cached": 240_640, "out": 144_210, "reasoning": 0}
     counts = {"ok": 5890, "invalid_output": 96, "refused": 14}
     figures = {"rate": 9.4, "counts": counts, "use": full, "tokens": tokens, "usd": "0.3446"}
-    say("dispatch", -1, 6010, 10_000, waits_for="team/small-*/tokens/60", **figures)
+    say("dispatch", -1, 6010, 10_000, waits_for="team/small-*/tokens_per_minute", **figures)
     page = visit(f"/llmbatch/dags/{RUN[0]}/runs/{RUN[1]}/progress", width=1000, theme="dark")
     page.set_viewport_size({"width": 1000, "height": 500})
     page.get_by_text("6,010 of 10,000 items").wait_for()

@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.engine.summary import Manifest
 from airflow_provider_llmbatch.errors import EndpointError
+from airflow_provider_llmbatch.operators.progress import progress_of
+from airflow_provider_llmbatch.settings import load_settings
 
 NAMED = """
 system: You are terse.
@@ -160,6 +162,11 @@ def test_a_budget_that_is_spent_stops_and_the_rest_stays_unsent(stage, connect):
     assert 0 < manifest.good < 30
     assert manifest.cost.usd <= Decimal("0.5")
     assert sum(row.attempts for row in stage.rows()) == len(stage.service.arrivals())
+    (told,) = progress_of(load_settings(), "d", "r")
+    (part,) = told.parts
+    assert (told.task_id, told.budget_usd, part.state) == (task.task_id, Decimal("0.5"), "stopped")
+    assert (part.items, part.done, part.usd) == (30, manifest.good, manifest.cost.usd)
+    assert max(part.use.values()) > 0.7
 
 
 def test_a_cut_reply_that_the_budget_does_not_let_grow_stays_and_is_truncated(stage, connect):

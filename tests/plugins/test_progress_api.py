@@ -68,7 +68,7 @@ def test_the_parts_of_a_mapped_task_are_added_up_against_plan_and_budget(api, re
     folder = open_folder(task_folder(results_path, *RUN, "dispatch"))
     descriptor = write_plan(folder, plan)[0]
     leave_note(folder, Note(result_path=folder.uri, chunk=descriptor, budget_usd="4"))
-    say("dispatch", 0, 60, 100, waits_for="team/m/tokens/60", use={"team/m/tokens/60": 0.97})
+    say("dispatch", 0, 60, 100, waits_for="team/m/tokens_per_minute", use={"team/m/tokens_per_minute": 0.97})
     say("dispatch", 1, 100, 100, state="complete", waits_for="")
     (task,) = api(PATH, "viewer").json()["tasks"]
     assert (task["task_id"], task["map_index"], task["state"]) == ("dispatch", -1, "running")
@@ -76,8 +76,8 @@ def test_the_parts_of_a_mapped_task_are_added_up_against_plan_and_budget(api, re
     assert task["tokens"]["in"] == 2000
     assert (task["usd"], task["planned_usd"], task["budget_usd"]) == ("1.0", "2.5", "4")
     assert (task["rate"], task["eta_s"]) == (2.0, 70.0)
-    assert [part["waits_for"] for part in task["parts"]] == ["team/m/tokens/60", ""]
-    assert task["parts"][0]["use"] == {"team/m/tokens/60": 0.97}
+    assert [part["waits_for"] for part in task["parts"]] == ["team/m/tokens_per_minute", ""]
+    assert task["parts"][0]["use"] == {"team/m/tokens_per_minute": 0.97}
 
 
 def test_what_the_state_has_forgotten_is_read_from_the_results(api, results_path):

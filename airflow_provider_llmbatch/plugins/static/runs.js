@@ -16,6 +16,22 @@ let offset = 0;
 
 const money = (usd) => `$${Number(usd).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 4 })}`;
 
+const WAITS = {
+  in_flight: "a free slot among the calls at once",
+  turn: "others, who have waited longer",
+  throttle: "the service, which asked to wait",
+  gate: "a route that is parked",
+};
+
+// Limits are named by account, models and amount, budgets by whose they are.
+function named(key) {
+  const parts = key.split("/");
+  if (parts[0] === "budget") return `budget ${parts.slice(1).join("/")}`;
+  if (parts.length !== 3) return WAITS[key] ?? key;
+  const [account, models, limit] = parts;
+  return `${limit.replaceAll("_", " ")} of account ${account}${models === "*" ? "" : `, models ${models}`}`;
+}
+
 function duration(seconds) {
   if (seconds === null) return "not known";
   if (seconds < 90) return `${Math.ceil(seconds)} s`;
@@ -30,8 +46,8 @@ function spent(task) {
 
 function meter(name, share) {
   return [
-    h("dt", {}, inert(name)),
-    h("dd", {}, h("progress", { max: 1, value: Math.min(share, 1), "aria-label": `Use of ${name}` }), ` ${Math.round(share * 100)} %`),
+    h("dt", {}, inert(named(name))),
+    h("dd", {}, h("progress", { max: 1, value: Math.min(share, 1), "aria-label": `Use of ${named(name)}` }), ` ${Math.round(share * 100)} %`),
   ];
 }
 
@@ -43,7 +59,7 @@ function limits(task) {
   const waits = [...new Set(task.parts.map((part) => part.waits_for).filter(Boolean))];
   const fullest = Object.entries(use).sort(([, one], [, other]) => other - one);
   return [
-    task.state === "running" && [h("dt", {}, "Waits for"), h("dd", {}, waits.length ? inert(waits.join(", ")) : "nothing")],
+    task.state === "running" && [h("dt", {}, "Waits for"), h("dd", {}, waits.length ? inert(waits.map(named).join("; ")) : "nothing")],
     fullest.length ? fullest.map(([name, share]) => meter(name, share)) : [h("dt", {}, "Limits"), h("dd", {}, "their use is not known")],
   ];
 }
