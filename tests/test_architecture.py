@@ -42,7 +42,13 @@ HOMES = {
     "torch": ("engine.fusion",),
 }
 #: From the outer ring to the inner one; imports go inwards, each ring may use itself and all further in.
-RINGS = (("plugins", "cli"), ("operators", "sensors", "notifications"), ("triggers",), ("hooks",), ("engine",))
+RINGS = (
+    ("plugins", "cli"),
+    ("operators", "sensors", "notifications"),
+    ("triggers",),
+    ("hooks",),
+    ("engine",),
+)
 AIRFLOW_SURFACE = ("airflow.sdk", "airflow.triggers.base", "airflow.plugins_manager", "airflow.providers")
 #: Most lines of a file, and of a function without its docstring.
 FILE_LINES, FUNCTION_LINES = 350, 40

@@ -121,6 +121,8 @@ class LaneOpener:
 
         limiter = Limiter(self._state, limits, now=job.clocks.now, on_closed=on_closed)
         await self._stack.enter_async_context(limiter)
+        # Whoever starts or clears a task may have mended the key: one call is worth knowing.
+        limiter.try_again(limits.gates[0].name)
         opened.append(
             Lane(
                 route=route,

@@ -83,14 +83,13 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     redis: Server, tmp_path: Path, counts: str
 ):
     mixed = [5, 20, 120, 400]
-    half_a_window = [TPM // 2 - 200 if n == 8 else mixed[n % 4] for n in range(25)]
     # In a process of its own: arrivals are timed whatever this one does.
     told = ("--rpm", RPM, "--tpm", TPM, "--window", WINDOW_S, "--counts", counts, "--latency", 0.1)
     with simulated_apart(*map(str, told), "--output-words", "10", "--count-tokens", "o200k") as service:
         limited = extra(counts=counts, encoding="o200k_base")
         started = [
-            start(n, service.url, redis.url, tmp_path, items=25, sizes=sizes, extra=limited, hold=True)
-            for n, sizes in enumerate([half_a_window] + 15 * [mixed])
+            start(n, service.url, redis.url, tmp_path, items=25, sizes=mixed, extra=limited, hold=True)
+            for n in range(16)
         ]
         workers.release(started)
         found = [workers.manifest(worker) for worker in started]
@@ -107,11 +106,30 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     possible = WINDOW_S / (WINDOW_S + SLACK_S)
     used = max(use_of_limit(requests, WINDOW_S, RPM), use_of_limit(taken, WINDOW_S, TPM))
     assert used >= 0.95 * possible
+    fewest, most = _taken_while_all_are_at_work(tmp_path, range(16))
+    assert most <= 1.5 * fewest
+
+
+@pytest.mark.slow
+def test_an_item_of_half_a_windows_tokens_is_served_within_two_windows(redis: Server, tmp_path: Path):
+    mixed = [5, 20, 120, 400]
+    half_a_window = [TPM // 2 - 200 if n == 8 else mixed[n % 4] for n in range(25)]
+    told = ("--rpm", RPM, "--tpm", TPM, "--window", WINDOW_S, "--latency", 0.1)
+    with simulated_apart(*map(str, told), "--output-words", "10", "--count-tokens", "o200k") as service:
+        limited = extra(encoding="o200k_base")
+        started = [
+            start(n, service.url, redis.url, tmp_path, items=25, sizes=sizes, extra=limited, hold=True)
+            for n, sizes in enumerate([half_a_window] + 5 * [mixed])
+        ]
+        workers.release(started)
+        found = [workers.manifest(worker) for worker in started]
+        seen = service.arrivals()
+    assert sum(f["counts"]["ok"] for f in found) == 6 * 25
+    assert [a.status for a in seen if a.status != 200] == []
+    assert max_in_window([(a.time, a.tokens) for a in seen if a.admitted], WINDOW_S) <= TPM
     large = list(results(open_folder(str(tmp_path / "0"))))[8]
     assert large.usage.prompt > TPM // 2 - 200
     assert large.queue_ms <= 2 * WINDOW_S * 1000
-    fewest, most = _taken_while_all_are_at_work(tmp_path, range(1, 16))
-    assert most <= 1.5 * fewest
 
 
 def test_a_worker_frozen_past_its_successors_start_gets_no_grant_any_more(redis: Server, tmp_path: Path):
@@ -161,7 +179,7 @@ def test_a_budget_stops_all_workers_within_one_items_worst_case_of_the_cap(redis
     worst = (80 * 1 + 60 * 4) / 1e6
     assert cap - worst <= spent <= cap
     assert all(f["state"] == "stopped" and f["counts"]["unsent"] > 0 for f in found)
-    assert sum(f["counts"]["ok"] + f["counts"]["unsent"] for f in found) == 3 * 60
+    assert sum(f["counts"].get("ok", 0) + f["counts"]["unsent"] for f in found) == 3 * 60
 
 
 def _taken_while_all_are_at_work(folder: Path, numbers: Iterable[int]) -> tuple[int, int]:
@@ -184,7 +202,8 @@ def test_questions_whose_asker_was_killed_are_asked_once_more_at_most(redis: Ser
         killed_at = time.time()
         found = workers.manifest(other)
         seen = arrivals(url)
-    cut_off = sum(a.time <= killed_at and (a.status in (None, 499) or a.time + 0.5 > killed_at) for a in seen)
+    # What was answered in the last moment the killed one may not have read any more.
+    cut_off = sum(a.time <= killed_at and (a.status in (None, 499) or a.time + 1.0 > killed_at) for a in seen)
     again = doubles(seen)
     assert found["counts"] == {"ok": 40}
     assert len({a.sha for a in seen}) == 40

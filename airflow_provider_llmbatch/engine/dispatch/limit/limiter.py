@@ -44,6 +44,8 @@ ASK_AGAIN_S = 1.0
 ALIVE_SHARE = 0.25
 #: Longest wait, at the end, for a state that may be away. Seconds.
 CLOSE_S = 1.5
+#: A state time that is later than all others.
+FAR = 4e9
 #: Longest time that a settlement waits for others, where it makes no room for anybody here.
 SETTLE_S = 0.1
 
@@ -173,6 +175,10 @@ class Limiter:
         for one in told:
             if one.unit not in self._heard or self._heard[one.unit][1] <= left_at:
                 self._heard[one.unit] = one, left_at
+
+    def try_again(self, gate: str) -> None:
+        """Have a gate that is parked tried with the next call, whenever that was to be."""
+        self._seen[gate] = Seen(gate=gate, unused_at=FAR)
 
     def answered(self, gate: str, granted_at: float) -> None:
         """
