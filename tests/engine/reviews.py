@@ -40,7 +40,8 @@ class Review:
     manifest: Manifest
     folder: Path
     notes: list[str] = field(default_factory=list)
-    state: State = field(default_factory=lambda: SqliteState(":memory:"))
+    #: None: each round has one of its own
+    state: State | None = None
 
     def __post_init__(self) -> None:
         self.queue = Queue(open_folder(str(self.folder)))
@@ -86,9 +87,12 @@ class Review:
         return self.manifest
 
     async def _send(self, job: Job, chunk: Chunk, again: Again) -> Manifest:
-        return await run(
-            job, chunk, state=self.state, observe=Recorder(), note=self.notes.append, again=again
-        )
+        state = self.state or SqliteState(":memory:")
+        try:
+            return await run(job, chunk, state=state, observe=Recorder(), note=self.notes.append, again=again)
+        finally:
+            if self.state is None:
+                await state.close()
 
     def _prompt(self, name: str) -> Prompt:
         assert name == "inline@2"

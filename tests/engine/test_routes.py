@@ -115,8 +115,9 @@ async def test_a_truncated_item_whose_larger_model_is_cut_too_stays_truncated(tm
 
 
 async def test_an_endpoint_that_is_down_is_parked_and_the_next_one_does_the_work(tmp_path: Path):
-    with simulated(DOWN) as one, simulated() as two:
-        done = await dispatched(routed(rows(400), tmp_path, {"one": one, "two": two}))
+    with simulated(DOWN, latency_s=0.05) as one, simulated(latency_s=0.02) as two:
+        few = {"max_in_flight": 10}
+        done = await dispatched(routed(rows(400), tmp_path, {"one": one, "two": two}, extra=few))
         down = one.arrivals()
     assert done.outcomes == {Outcome.OK: 400}
     parked = done.events.of(events.Parked)
