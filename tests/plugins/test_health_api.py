@@ -49,7 +49,9 @@ def test_what_is_parked_is_listed_and_opened(api, airflow_db):
     assert [each["gate"] for each in left] == [ENDPOINT.name]
     assert [closed.gate for closed in parked()] == [ENDPOINT.name]
     with closing(sqlite3.connect(airflow_db)) as database:
-        (entry,) = database.execute("SELECT owner, extra FROM log WHERE event = 'llmbatch_unpark'")
+        *_, entry = database.execute(
+            "SELECT owner, extra FROM log WHERE event = 'llmbatch_unpark' ORDER BY id"
+        )
     assert entry[0] == "somebody"
     assert "credential/team" in entry[1]
 

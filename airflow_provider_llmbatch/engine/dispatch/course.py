@@ -39,6 +39,7 @@ class Course:
 
     :param request: what was composed.
     :param lane: where it is sent.
+    :param home: the endpoint that the rules chose for it, wherever it is sent.
     :param remake: composes the same item for another endpoint.
     :param group: the chain that it belongs to, if any.
     :param ready_at: when it could first have been sent, on the process's clock.
@@ -47,6 +48,7 @@ class Course:
 
     request: Request
     lane: Lane
+    home: str
     remake: Remake
     group: str
     ready_at: float
@@ -72,12 +74,9 @@ class Course:
     dropped: set[str] = field(default_factory=set)
     #: endpoints that it has been to, and the calls made at this one
     visited: set[str] = field(default_factory=set)
-    #: the endpoint that the rules chose for it
-    home: str = field(init=False)
     calls_here: int = 0
 
     def __post_init__(self) -> None:
-        self.home = self.lane.route
         self._begin()
 
     def move(self, lane: Lane, request: Request) -> None:

@@ -57,10 +57,11 @@ class Router:
         found = self._first(item, earlier, remake) if self._routes.rules else self._only(remake)
         if isinstance(found, Result):
             return found
-        name, request = found
+        home, name, request = found
         return Course(
             request=request,
             lane=self._lanes.take(name),
+            home=home,
             remake=remake,
             group=item.group or "",
             ready_at=self._clocks.now(),
@@ -116,22 +117,22 @@ class Router:
     def _made(self, item: Item, earlier: Sequence[Message], name: str) -> Request | Result:
         return self._composers[name].compose(item, earlier)
 
-    def _only(self, remake: functools.partial[Request | Result]) -> tuple[str, Request] | Result:
+    def _only(self, remake: functools.partial[Request | Result]) -> tuple[str, str, Request] | Result:
         name = self._routes.names[0]
         made = remake(name)
-        return made if isinstance(made, Result) else (name, made)
+        return made if isinstance(made, Result) else (name, name, made)
 
     def _first(
         self, item: Item, earlier: Sequence[Message], remake: functools.partial[Request | Result]
-    ) -> tuple[str, Request] | Result:
+    ) -> tuple[str, str, Request] | Result:
         default = self._composers[self._routes.names[0]]
         size = default.measure(item, earlier)
         if isinstance(size, Result):
             return size
         facts = {"prompt_tokens": size[0], "output_tokens": size[1], "group": item.group or ""}
         facts["variant"] = default.variant(item)
-        name = self._routes.diverted(self._routes.first(facts), facts, self.p95_ms)
-        name = self._lanes.way_out(name) or name
+        home = self._routes.diverted(self._routes.first(facts), facts, self.p95_ms)
+        name = self._lanes.way_out(home) or home
         tried = {name}
         while isinstance(made := remake(name), Result):
             seen = {"status": 0, "kind": "", "code": "", "outcome": str(made.outcome), "attempts": 0}
@@ -139,8 +140,8 @@ class Router:
             if made.outcome is not Outcome.TOO_LONG or larger is None:
                 return made
             tried.add(larger)
-            name = larger
-        return name, made
+            home = name = larger
+        return home, name, made
 
 
 def facts_of(seen: Reply | Failure, outcome: Outcome | None) -> dict[str, Any]:

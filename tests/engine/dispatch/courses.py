@@ -15,6 +15,7 @@ def course_of(request: Request, *, ready_at: float, started_at: float) -> Course
     return Course(
         request=request,
         lane=lane,
+        home="only",
         remake=lambda _: request,
         group="",
         ready_at=ready_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from contextlib import closing
@@ -31,6 +32,15 @@ async def test_what_was_taken_outlives_the_process(tmp_path: Path):
     }
     assert await second.next("task") == 2
     await second.close()
+
+
+async def test_many_may_make_the_file_at_the_same_time(tmp_path: Path):
+    for number in range(20):
+        path = tmp_path / f"state-{number}.db"
+        opened = await asyncio.gather(*(asyncio.to_thread(SqliteState, path) for _ in range(8)))
+        assert sorted([await state.next("task") for state in opened]) == list(range(1, 9))
+        for state in opened:
+            await state.close()
 
 
 async def test_a_file_of_another_host_is_refused_with_the_remedy(tmp_path: Path):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,6 +31,7 @@ from airflow_provider_llmbatch.engine.state.protocols import (
 )
 from airflow_provider_llmbatch.engine.state.sqlite.gauges import Gauges
 from airflow_provider_llmbatch.engine.state.sqlite.health import Gates, SqliteHealth
+from airflow_provider_llmbatch.engine.state.sqlite.prepare import prepared
 from airflow_provider_llmbatch.engine.state.sqlite.turns import Turns, held_back
 from airflow_provider_llmbatch.errors import ConfigurationError, StaleFenceError, StoreError
 
@@ -141,12 +141,7 @@ class SqliteState(SqliteHealth):
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
             opened.callback(connection.close)
-            # What a power cut loses here is a second of accounting, and costs a pause, not money.
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.executescript(files(__package__).joinpath("schema.sql").read_text("utf-8"))
-            connection.execute("INSERT OR IGNORE INTO host VALUES (1, ?)", (host,))
-            (owner,) = connection.execute("SELECT name FROM host").fetchone()
+            owner = prepared(connection, host, BUSY_S)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
                 f"Cannot open the state file {self._path}: {error}. "
