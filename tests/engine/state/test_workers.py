@@ -110,7 +110,7 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
     # Sixteen processes on two cores do not get the processor evenly in seconds; `make bench` judges windows
     # of a minute, where the most and the fewest tokens differ by a tenth.
     fewest, most = _taken_while_all_are_at_work(tmp_path, range(16))
-    assert most <= 2.5 * fewest
+    assert most <= 3 * fewest
 
 
 @pytest.mark.slow
