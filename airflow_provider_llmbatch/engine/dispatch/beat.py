@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes
@@ -104,11 +104,12 @@ class Beat:
         if self._latencies is None:
             return
         span_s = self._policy.latency_span_s
-        counts: dict[str, dict[int, int]] = {}
+        taken: defaultdict[str, LatencyHistogram] = defaultdict(LatencyHistogram)
         for lane in self._lanes:
-            taken, lane.latency = lane.latency, LatencyHistogram()
-            if taken:
-                counts[lane.endpoint.name] = taken.counts()
+            # Several credentials call one endpoint.
+            taken[lane.endpoint.name].merge(lane.latency)
+            lane.latency = LatencyHistogram()
+        counts = {name: calls.counts() for name, calls in taken.items() if calls}
         with contextlib.suppress(LLMBatchError):
             await self._latencies.add_latencies(counts, span_s)
             gates = {lane.endpoint.name: lane.route for lane in self._lanes}

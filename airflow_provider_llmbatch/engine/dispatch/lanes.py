@@ -153,10 +153,6 @@ class Lanes:
         """Lanes that items were sent to; at least the first one."""
         return [lane for lane in self if lane in self._used] or [next(iter(self))]
 
-    def of(self, route: str) -> Sequence[Lane]:
-        """Return the lanes of an endpoint."""
-        return self._lanes[route]
-
     def has_room(self, under_way: int) -> bool:
         """
         Whether another item may be begun.
