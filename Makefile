@@ -29,6 +29,8 @@ FUSION ?= $(VENV)/.fusion
 export UV_SYSTEM_CERTS := 1
 # Further arguments for pytest: make test ARGS="-m 'not slow'"
 ARGS ?=
+# How many processes run tests beside each other: each has one file at a time.
+PROCESSES ?= 2
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -76,7 +78,7 @@ cluster: $(STAMP) ## a cluster on this machine and all that may befall it; ARGS=
 
 test: $(STAMP) $(FUSION) ## run the tests
 	@echo "test: pytest $(ARGS)"
-	@$(BIN)/python -m pytest $(ARGS) | tee $(VENV)/test.log || { echo "test: FAILED"; exit 1; }
+	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS) | tee $(VENV)/test.log || { echo "test: FAILED"; exit 1; }
 	@echo "test: ok, $$(tail -n 1 $(VENV)/test.log | tr -d '=' | xargs)"
 
 fuzz: $(STAMP) ## fifty times as many odd replies as the tests try

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 AIRFLOW_HOME = Path(tempfile.mkdtemp(prefix="llmbatch-tests-"))
+#: A folder that all processes of this run know: the home of the one that started the others.
+MEETING_PLACE = Path(os.environ["AIRFLOW_HOME"]) if "PYTEST_XDIST_WORKER" in os.environ else AIRFLOW_HOME
 
 for name in [n for n in os.environ if n.startswith(("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__"))]:
     del os.environ[name]
@@ -26,6 +30,31 @@ os.environ.update(
     AIRFLOW__API_AUTH__JWT_SECRET="only-for-tests-" + "x" * 64,
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that of two processes none has a long one left for the end."""
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run a test beside those of other processes, or where it is marked ``alone`` with none beside it."""
+    alone = item.get_closest_marker("alone") is not None
+    with ExitStack() as held:
+        # Whoever waits to be alone holds the door meanwhile, so that no further test goes in before it.
+        with _locked(MEETING_PLACE / "door", fcntl.LOCK_EX):
+            held.enter_context(_locked(MEETING_PLACE / "room", fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+        return (yield)
+
+
+@contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    """Hold a file's lock, which the system frees with the process."""
+    with open(path, "a") as file:
+        fcntl.flock(file, kind)
+        yield
 
 
 def pytest_unconfigure() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from airflow_provider_llmbatch.engine.items import Outcome
 from tests.console.conftest import REVIEW
 from tests.engine.review.queues import failed
@@ -13,6 +15,7 @@ FIRST_MS, FILTER_MS = 1500, 500
 LENIENCE = 1 + (os.getloadavg()[0] > 1.5) * 3
 
 
+@pytest.mark.alone
 def test_ten_thousand_tickets_are_shown_and_filtered_fast(visit, open_queue):
     open_queue([failed(n, Outcome.REFUSED if n % 2 else Outcome.INVALID_OUTPUT) for n in range(10_000)])
     page = visit(REVIEW)

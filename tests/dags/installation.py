@@ -146,8 +146,13 @@ class Run:
         self.installation.request("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", clear)
 
     def returned(self, task_id: str) -> Any:
+        instance = self.instance(task_id)
         path = f"{self.path}/taskInstances/{task_id}/xcomEntries/return_value?stringify=false"
-        return self.installation.request("GET", path)["value"]
+        try:
+            return self.installation.request("GET", path)["value"]
+        except AssertionError as nothing:
+            told = self.log(task_id, instance["try_number"])[-6000:]
+            raise AssertionError(f"{task_id} is {instance['state']} and returned nothing:\n{told}") from nothing
 
     def log(self, task_id: str, try_number: int) -> str:
         return json.dumps(

@@ -78,6 +78,7 @@ def start(number: int, url: str, state: str, results: Path, **further: object):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("counts", ["reserved", "used"])
 def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly(
     redis: Server, tmp_path: Path, counts: str
@@ -114,6 +115,7 @@ def test_sixteen_workers_keep_one_limit_use_nearly_all_of_it_and_share_it_evenly
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_an_item_of_half_a_windows_tokens_is_served_within_two_windows(redis: Server, tmp_path: Path):
     mixed = [5, 20, 120, 400]
     half_a_window = [TPM // 2 - 200 if n == 8 else mixed[n % 4] for n in range(25)]
