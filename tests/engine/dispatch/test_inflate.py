@@ -65,7 +65,7 @@ def test_a_stream_that_is_cut_short_is_broken_even_if_all_its_text_is_there(body
 
 
 @pytest.mark.parametrize(
-    "stream", [b'{"a":1}', gzip.compress(b"{}") + b"junk", zlib.compress(b"{}") + b"junk"]
+    "stream", [b'{"a":1}', gzip.compress(b"{}", mtime=0) + b"junk", zlib.compress(b"{}") + b"junk"]
 )
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_what_is_no_such_stream_is_broken(coding: str, stream: bytes):
