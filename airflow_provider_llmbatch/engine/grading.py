@@ -10,10 +10,11 @@ from airflow_provider_llmbatch.engine.items import Item, Result
 from airflow_provider_llmbatch.engine.results.answers import read_answers
 from airflow_provider_llmbatch.engine.results.folder import Folder
 from airflow_provider_llmbatch.engine.results.read import results
-from airflow_provider_llmbatch.engine.rollout.compare import Scores
 from airflow_provider_llmbatch.engine.rollout.grader import Answer, Grader, scored
-from airflow_provider_llmbatch.engine.rollout.sheet import Sheet
-from airflow_provider_llmbatch.engine.rollout.steps import Live, Standing, Steps
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
+from airflow_provider_llmbatch.engine.rollout.sheet import Place, Sheet
+from airflow_provider_llmbatch.engine.rollout.standing import Live, Standing
+from airflow_provider_llmbatch.engine.rollout.steps import Steps
 from airflow_provider_llmbatch.engine.rollout.variant import ARMS, Arm, mismatch_p, unit_of
 from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.engine.summary import Manifest
@@ -31,6 +32,8 @@ class Golden:
     items: Mapping[str, Item]
     base: Sequence[Answer]
     candidate: Sequence[Answer]
+    #: where they lie
+    places: Mapping[Arm, tuple[Place, ...]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,10 +56,11 @@ def golden_of(
     :raises InputError: when a manifest is that of the other arm.
     """
     named = {item.id: item for item in items}
+    made: dict[Arm, list[Manifest]] = {"base": list(base), "candidate": list(candidate)}
 
-    def answers(made: Iterable[Manifest], arm: Arm) -> list[Answer]:
+    def answers(arm: Arm) -> list[Answer]:
         found = []
-        for manifest in made:
+        for manifest in made[arm]:
             for result in results(open_folder(manifest.result_path), chunks=[manifest.chunk]):
                 if result.variant not in (arm, None):
                     raise InputError(
@@ -68,7 +72,15 @@ def golden_of(
                     found.append(Answer(result=result, unit=result.id, reference=item.reference))
         return found
 
-    return Golden(items=named, base=answers(base, "base"), candidate=answers(candidate, "candidate"))
+    return Golden(
+        items=named,
+        base=answers("base"),
+        candidate=answers("candidate"),
+        places={
+            arm: tuple(Place(result_path=one.result_path, chunk=one.chunk) for one in found)
+            for arm, found in made.items()
+        },
+    )
 
 
 def graded(
@@ -102,6 +114,7 @@ def graded(
         scores=tuple(scores + ([judge] if judge else [])),
         used=tuple(live.used),
         mismatch_p=_mismatch(live),
+        golden=golden.places if golden else {},
     )
 
 

@@ -12,7 +12,8 @@ from airflow_provider_llmbatch.engine.dispatch import router
 from airflow_provider_llmbatch.engine.identity import fingerprint
 from airflow_provider_llmbatch.engine.items import Item, Json, Message, Request, Result
 from airflow_provider_llmbatch.engine.prompt import Prompt
-from airflow_provider_llmbatch.engine.rollout.steps import Live, Steps
+from airflow_provider_llmbatch.engine.rollout.standing import Live
+from airflow_provider_llmbatch.engine.rollout.steps import Steps
 from airflow_provider_llmbatch.engine.rollout.variant import Arm, arm_of, unit_of
 from airflow_provider_llmbatch.errors import InputError, StoreError
 

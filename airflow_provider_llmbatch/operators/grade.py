@@ -138,10 +138,9 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
             self._bridge.cancel()
 
     def _graded(self, context: Context, settings: Settings) -> Sheet:
+        from airflow_provider_llmbatch.engine.grading import graded
         from airflow_provider_llmbatch.operators.storage import open_folder, open_source
 
-        with grade_extra():
-            from airflow_provider_llmbatch.engine.grading import graded
         golden = self._golden(context)
         wanted = self.golden_metrics if self.golden_metrics is not None else GOLDEN_METRICS if golden else ()
         asks = self.judge not in (False, "False", None, "")
@@ -245,8 +244,9 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
 
 
 def _graders(name: str, specs: Any) -> list[Grader]:
-    with grade_extra():
-        from airflow_provider_llmbatch.engine.rollout.grader import grader_of
+    from airflow_provider_llmbatch.engine.rollout.grader import grader_of
+
     if isinstance(specs, str) or not isinstance(specs, Sequence):
         raise InputError(f"{name} is {specs!r}; give a list of graders.")
-    return [grader_of(spec) for spec in specs]
+    with grade_extra():
+        return [grader_of(spec) for spec in specs]

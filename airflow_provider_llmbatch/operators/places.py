@@ -70,9 +70,13 @@ def inbox_folder(results_path: str) -> str:
     return f"{results_path}/~queues"
 
 
-def rollout_folder(results_path: str, dag_id: str, name: str) -> str:
-    """Return the folder of a rollout's steps; no DAG can be called like its parent."""
-    return "/".join([results_path, "~rollouts", _component(dag_id), _component(name)])
+def rollout_folder(results_path: str, *names: str) -> str:
+    """
+    Return the folder of a rollout's steps; no DAG can be called like its parent.
+
+    :param names: the DAG and the rollout; of fewer, the folder that those of all others lie in.
+    """
+    return "/".join([results_path, "~rollouts", *map(_component, names)])
 
 
 def leave_note(folder: Folder, note: Note) -> None:

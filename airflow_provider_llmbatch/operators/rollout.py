@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_llmbatch.engine.journal import Person
-    from airflow_provider_llmbatch.engine.rollout.sheet import Sheet
-    from airflow_provider_llmbatch.engine.rollout.steps import RoundOf, Standing, Steps
+    from airflow_provider_llmbatch.engine.rollout.standing import RoundOf, Standing
+    from airflow_provider_llmbatch.engine.rollout.steps import Steps
     from airflow_provider_llmbatch.engine.rollout.terms import Rules, Terms, Version
     from airflow_provider_llmbatch.settings import Settings
 
@@ -48,8 +48,9 @@ class LLMBatchRolloutOperator(BaseOperator):
     :param promotes: whether rungs are climbed without a person.
     :param action: ``pause``, ``resume`` or ``promote``, of a run that a person has triggered.
     :param why: their reason.
-    :param notifiers: are told when a round pauses the rollout or moves it up; their templates can read
-        ``rollout`` (name, state, rate, round, action, why, verdicts).
+    :param notifiers: are told when a round pauses the rollout or moves it up, and, when the task runs next,
+        what people have done; their templates can read ``rollout`` (name, state, rate, round, action, why, by
+        whom, verdicts).
     :param queue: queue of the worker; ``[llmbatch] cpu_queue`` when left out.
     """
 
@@ -110,18 +111,23 @@ class LLMBatchRolloutOperator(BaseOperator):
             steps = open_steps(terms.dag, terms.name, settings)
             steps.open(terms, rules, at=time.time())
             if self.grades:
+                self._tell_of_people(context, steps)
                 return self._close_round(context, steps, rules)
             self._act(context, steps, rules)
+            self._tell_of_people(context, steps)
             standing = steps.standing()
             self.log.info("%s", _told(standing))
             return _value(standing)
 
     def _close_round(self, context: Context, steps: Steps, rules: Rules) -> dict[str, Any]:
         from airflow_provider_llmbatch.engine.identity import fingerprint
+        from airflow_provider_llmbatch.operators.rollouts import read_sheet
+        from airflow_provider_llmbatch.operators.storage import open_folder
 
         with grade_extra():
             from airflow_provider_llmbatch.engine.rollout.compare import compare
-        sheet, occasion = self._sheet(), arguments.occasion(context)
+        parent, name = self._where_grades_are()
+        sheet, occasion = read_sheet(open_folder(parent, read_only=True), name), arguments.occasion(context)
         seed = int(fingerprint("seed", self.rollout, occasion)[:8], 16)
         number = steps.standing().rounds
         closed = steps.close_round(
@@ -131,6 +137,7 @@ class LLMBatchRolloutOperator(BaseOperator):
             used=sheet.used,
             mismatch_p=sheet.mismatch_p,
             at=time.time(),
+            grades=name,
         )
         for comparison in closed.comparisons:
             self.log.info("%s", comparison.told())
@@ -141,19 +148,21 @@ class LLMBatchRolloutOperator(BaseOperator):
             tell(self.notifiers, context, {"rollout": value}, self.log)
         return value
 
-    def _sheet(self) -> Sheet:
-        from airflow_provider_llmbatch.engine.rollout.sheet import Sheet
-        from airflow_provider_llmbatch.operators.storage import open_folder
-
+    def _where_grades_are(self) -> tuple[str, str]:
+        """Return the folder of the grades, and the name of their file."""
         if not isinstance(self.grades, Mapping) or "grades" not in self.grades:
             raise InputError("grades are none; give what an LLMBatchGradeOperator returns: grade.output.")
         uri = str(self.grades["grades"])
         parent, _, name = uri.rpartition("/")
-        try:
-            with open_folder(parent, read_only=True).open(name) as file:
-                return Sheet.read(file, uri)
-        except FileNotFoundError as error:
-            raise InputError(f"{uri} is gone; clear the grade task.") from error
+        return parent, name
+
+    def _tell_of_people(self, context: Context, steps: Steps) -> None:
+        """Tell what people have done since a task of the rollout has last told it."""
+        for step in steps.untold() if self.notifiers else ():
+            standing = steps.standing()
+            value = {**_value(standing), "state": step.state, "rate": step.rate, "round": standing.rounds}
+            told = {"action": step.action, "why": step.why, "by": step.by.name, "verdicts": {}}
+            tell(self.notifiers, context, {"rollout": {**value, **told}}, self.log)
 
     def _act(self, context: Context, steps: Steps, rules: Rules) -> None:
         action = arguments.optional_text(self.action)
@@ -251,6 +260,7 @@ def _value(standing: Standing, closed: RoundOf | None = None) -> dict[str, Any]:
             "round": closed.number,
             "action": closed.move.action,
             "why": closed.move.why,
+            "by": "",
             "verdicts": {each.metric: str(each.verdict) for each in closed.comparisons},
         }
     return value

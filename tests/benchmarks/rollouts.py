@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from airflow_provider_llmbatch.engine.items import Outcome, Result
-from airflow_provider_llmbatch.engine.rollout.compare import Scores, compare
+from airflow_provider_llmbatch.engine.rollout.compare import compare
 from airflow_provider_llmbatch.engine.rollout.grader import Answer
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.engine.rollout.texts import Bleu, TokenF1
 from tests.benchmarks import work
 from tests.engine.rollout.simulated import RULES, paused_in

@@ -183,7 +183,8 @@ def test_a_candidate_that_is_worse_twice_is_paused_and_resumed_by_a_person_only(
     assert (values[1]["state"], values[1]["verdicts"]["refusal"]) == ("paused", "worse")
     assert [told["action"] for told in Note.told] == ["pause"]
     assert arms(live(trial, "after", 40)) == {"base": 40}
-    resume = rollout(trial, "resume", ladder=HALF, action="resume", why="a filter was broken")
+    by_hand = {"action": "resume", "why": "a filter was broken", "notifiers": Note()}
+    resume = rollout(trial, "resume", ladder=HALF, **by_hand)
     with pytest.raises(AirflowFailException, match="no person"):
         trial.run(resume)
     context = trial.context(resume)
@@ -193,7 +194,22 @@ def test_a_candidate_that_is_worse_twice_is_paused_and_resumed_by_a_person_only(
         inside = contextvars.copy_context()
         inside.run(ExecutorSafeguard.tracker.set, resume)
         assert inside.run(resume.execute, context)["state"] == "running"
+    told = Note.told[-1]
+    assert [each["action"] for each in Note.told] == ["pause", "resume"]
+    assert (told["by"], told["why"], told["state"]) == ("ann", "a filter was broken", "running")
     assert arms(live(trial, "resumed", 40))["candidate"] > 5
+
+
+def test_what_a_person_does_on_a_page_is_told_by_the_next_task(trial):
+    opened(trial)
+    steps_of(trial).act("pause", Rules(), by=ANN, why="odd answers", at=NOW)
+    assert opened(trial)["state"] == "paused"
+    assert Note.told == [], "a task without notifiers leaves it to one that has some"
+    for _ in range(2):
+        opened(trial, notifiers=Note())
+    (told,) = Note.told
+    assert (told["rollout"], told["action"], told["by"]) == ("kinder", "pause", "ann")
+    assert (told["state"], told["rate"], told["verdicts"]) == ("paused", 0.0, {})
 
 
 def test_the_judge_is_asked_twice_about_each_pair_under_the_limits_of_its_connection(trial, service):
@@ -301,10 +317,11 @@ def test_turns_of_a_chain_have_one_version_and_count_as_one_unit(trial):
 
 def test_libraries_that_are_missing_are_named_with_what_installs_them(trial, monkeypatch):
     opened(trial)
-    for module in ("grading", "rollout.compare", "rollout.grader"):
-        monkeypatch.delitem(sys.modules, f"airflow_provider_llmbatch.engine.{module}", raising=False)
-    monkeypatch.setitem(sys.modules, "scipy", None)
+    for module in ("compare", "bertscore", "encoder"):
+        monkeypatch.delitem(sys.modules, f"airflow_provider_llmbatch.engine.rollout.{module}", raising=False)
+    for module in ("scipy", "scipy.special"):
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
-        grade(trial)
+        grade(trial, golden_metrics=[{"grader": "bertscore", "encoder": "/nowhere"}])
     with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
         trial.run(rollout(trial, grades={"grades": "/nowhere/grades.jsonl"}))

@@ -9,13 +9,14 @@ by Kolmogorov and Smirnov's test; it is shown and decides nothing, as it finds a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.engine.rollout.terms import Rules
 from airflow_provider_llmbatch.engine.rollout.verdict import Comparison, Verdict
 
@@ -30,24 +31,6 @@ _AT_ONCE = 2**21
 EXACT_UP_TO = 500
 #: Units of both arms up to which tied samples are permuted.
 PERMUTE_UP_TO = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """The scores of one metric in one round, by unit; a unit of several items has their mean."""
-
-    metric: str
-    #: whether both arms have answered the same items; units are items then
-    paired: bool
-    base: Mapping[str, float]
-    candidate: Mapping[str, float]
-    #: answers without a score
-    missing_base: int = 0
-    missing_candidate: int = 0
-    lower_is_better: bool = False
-    #: why it could not be graded; empty when it was
-    failure: str = ""
-    note: str = ""
 
 
 class _Effect(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from airflow_provider_llmbatch.engine.identity import canonical_json
 from airflow_provider_llmbatch.engine.items import Json, Outcome, Result
-from airflow_provider_llmbatch.engine.rollout.compare import Scores
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.errors import ConfigurationError, LLMBatchError
 
 #: What a model has said that cannot be used.
@@ -97,7 +97,8 @@ def grader_of(spec: str | Mapping[str, Any]) -> Grader:
         kind = pkgutil.resolve_name(path)
         grader = kind(**given)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        if isinstance(error, LLMBatchError):
+        # One of ours that cannot be imported lacks a library; whoever asks for it knows which extra has it.
+        if isinstance(error, LLMBatchError) or (isinstance(error, ImportError) and name in _OURS):
             raise
         raise ConfigurationError(
             f"The grader {name!r} cannot be made: {error}. Take one of {', '.join(_OURS)}, or the dotted "

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Item, Json, Outcome, Result
-from airflow_provider_llmbatch.engine.rollout.compare import Scores
 from airflow_provider_llmbatch.engine.rollout.grader import Answer, text_of
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 
 METRIC = "judge"
 #: What the judge answers.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import SCHEMA_VERSION
-from airflow_provider_llmbatch.engine.rollout.compare import Scores
-from airflow_provider_llmbatch.engine.rollout.variant import ARMS
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
+from airflow_provider_llmbatch.engine.rollout.variant import ARMS, Arm
 from airflow_provider_llmbatch.errors import InputError
 
 _ABOUT = (
@@ -24,6 +24,14 @@ _ABOUT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where rows lie."""
+
+    result_path: str
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
     """What a round is decided by."""
 
@@ -32,11 +40,17 @@ class Sheet:
     used: tuple[str, ...] = ()
     #: how probable the split of their units is; None when none were split
     mismatch_p: float | None = None
+    #: where the answers to the golden set lie, if there is one and the round was made since this is said
+    golden: Mapping[Arm, tuple[Place, ...]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[bytes]:
         """Yield it as lines of JSON."""
         yield _line(
-            type="round", schema_version=SCHEMA_VERSION, used=list(self.used), mismatch_p=self.mismatch_p
+            type="round",
+            schema_version=SCHEMA_VERSION,
+            used=list(self.used),
+            mismatch_p=self.mismatch_p,
+            golden={arm: [asdict(place) for place in places] for arm, places in self.golden.items()},
         )
         for one in self.scores:
             yield _line(type="metric", **{name: getattr(one, name) for name in _ABOUT})
@@ -73,6 +87,10 @@ class Sheet:
                 scores=tuple(Scores(**row, **scores[name]) for name, row in about.items()),
                 used=tuple(head["used"]),
                 mismatch_p=head["mismatch_p"],
+                golden={
+                    arm: tuple(Place(**place) for place in places)
+                    for arm, places in head.get("golden", {}).items()
+                },
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(

@@ -7,6 +7,7 @@ The steps of a rollout: an append-only log on storage, which is the truth about 
     steps-<n>.jsonl         a hundred of them, so that they are read at once
     live-<key>.json         a dispatch under the rollout: where its rows are, and at which rate it began
     grades-<key>.jsonl      the scores of a round
+    told-<number>.json      notifiers were told of that step
 
 Workers read the log's end every two seconds, so a pause takes effect for all of them then. Nobody has to tell
 them, and nothing is lost with the shared state.
@@ -15,20 +16,19 @@ them, and nothing is lost with the shared state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, replace
+from typing import Any
 
 from airflow_provider_llmbatch.engine.identity import fingerprint
 from airflow_provider_llmbatch.engine.journal import Entry, Journal, Person, Storage, put_json, read_json
 from airflow_provider_llmbatch.engine.rollout.gate import Move, move, streaks_after
+from airflow_provider_llmbatch.engine.rollout.standing import Act, Live, RoundOf, Standing, Step
 from airflow_provider_llmbatch.engine.rollout.terms import Rules, Terms
 from airflow_provider_llmbatch.engine.rollout.verdict import Comparison
 from airflow_provider_llmbatch.errors import InputError, StoreError
 
-State = Literal["running", "paused"]
-#: What a person can do.
-Act = Literal["pause", "resume", "promote"]
-
+#: Most characters of a reason.
+WHY_LENGTH = 2000
 _LIVE = "live-"
 
 
@@ -40,52 +40,6 @@ def entry_file(number: int) -> str:
 def pack_file(number: int) -> str:
     """Return the name of the file that holds many steps."""
     return f"steps-{number:04d}.jsonl"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a rollout stands after its steps."""
-
-    terms: Terms
-    state: State
-    #: share of the units that get the candidate now; 0 while paused
-    rate: float
-    #: the rate before it was paused
-    rung: float
-    #: rounds so far
-    rounds: int = 0
-    #: by metric, in how many rounds running it was worse
-    streaks: Mapping[str, int] = field(default_factory=dict)
-    #: keys of the live answers that earlier rounds have used
-    used: frozenset[str] = frozenset()
-    #: Unix seconds since which the candidate has its share without a break
-    since: float = 0.0
-    #: the last step, in words
-    last: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Live:
-    """Answers to production items that were given under a rollout."""
-
-    key: str
-    result_path: str
-    chunk: int
-    #: share of the units that should have the candidate there
-    rate: float
-    #: Unix seconds at which it began
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundOf:
-    """A round as it was logged."""
-
-    number: int
-    occasion: str
-    move: Move
-    comparisons: tuple[Comparison, ...]
-    mismatch_p: float | None
 
 
 class Steps:
@@ -100,6 +54,7 @@ class Steps:
         self._journal = Journal(storage, entry_file, pack_file)
         self._standing: Standing | None = None
         self.rounds: list[RoundOf] = []
+        self.history: list[Step] = []
         #: occasions on which a person has done something
         self._done: set[str] = set()
 
@@ -135,6 +90,7 @@ class Steps:
         :raises InputError: when it was opened on other terms.
         """
         entry = {"type": "opened", "at": at, "terms": terms.to_json(), "rate": rules.ladder[0]}
+        entry["rules"] = asdict(rules)
         while (found := self.refresh()) is None and not self._add(entry):
             pass
         found = found or self.standing()
@@ -155,12 +111,14 @@ class Steps:
         used: Sequence[str],
         mismatch_p: float | None,
         at: float,
+        grades: str = "",
     ) -> RoundOf:
         """
         Log a round and what follows from it; one that was logged on the same occasion is returned.
 
         :param occasion: what all tries of the task have in common until somebody clears it.
         :param used: keys of the live answers in it.
+        :param grades: name of the file of its scores in the rollout's folder.
         """
         while True:
             standing = self.standing()
@@ -180,18 +138,33 @@ class Steps:
                 "rules": asdict(rules),
                 "used": list(used),
                 "mismatch_p": mismatch_p,
+                "grades": grades,
                 **asdict(decided),
             }
             if self._add(entry):
                 return self.rounds[-1]
 
-    def act(self, act: Act, rules: Rules, *, by: Person, why: str, at: float, occasion: str = "") -> Standing:
+    def act(
+        self,
+        act: Act,
+        rules: Rules,
+        *,
+        by: Person,
+        why: str,
+        at: float,
+        occasion: str = "",
+        to: float | None = None,
+        after: int | None = None,
+    ) -> Standing:
         """
-        Log what a person does: pause, resume at the lowest rung, or climb to the next one.
+        Log what a person does: pause, resume at the lowest rung, or climb.
 
         :param occasion: what all tries of a task have in common until somebody clears it; what was done on
             it is not done again.
-        :raises InputError: when there is nothing like that to do, or nobody does it.
+        :param to: the rate to climb to; that of the next rung when None.
+        :param after: the last step that the person has seen. Nobody climbs or resumes after a step that they
+            have not seen; None says that they look at no page. A pause is always safe.
+        :raises InputError: when there is nothing like that to do, somebody was faster, or nobody does it.
         """
         if not by.name:
             raise InputError(f"Nobody is named who would {act} the rollout; only a person does that.")
@@ -199,15 +172,36 @@ class Steps:
             standing = self.standing()
             if occasion and occasion in self._done:
                 return standing
-            if (act == "resume") != (standing.state == "paused"):
+            if act != "pause" and after not in (None, standing.number):
                 raise InputError(
-                    f"The rollout {standing.terms.name!r} is {standing.state}, so there is nothing to {act}."
+                    f"The rollout {standing.terms.name!r} has changed: {standing.last}. Look at it, "
+                    f"and {act} it then if you still want to."
                 )
-            rates = {"pause": 0.0, "resume": rules.ladder[0], "promote": rules.next_rate(standing.rate)}
-            entry = {"type": "act", "at": at, "act": act, "rate": rates[act], "why": why, "by": asdict(by)}
-            entry["occasion"] = occasion
+            entry = {"type": "act", "at": at, "act": act, "rate": _rate_after(act, standing, rules, to)}
+            entry |= {"why": why, "by": asdict(by), "occasion": occasion}
+            entry |= {"rules": asdict(rules), "is_news": True}
             if self._add(entry):
                 return self.standing()
+
+    def untold(self) -> list[Step]:
+        """
+        Return what people have done that no notifier was told of, and see to it that no other task gets it.
+
+        :raises StoreError: when that cannot be written.
+        """
+        self.standing()
+        names = set(self._storage.names())
+        return [step for step in self.history if step.is_news and self._is_first_to_tell(step, names)]
+
+    def _is_first_to_tell(self, step: Step, names: set[str]) -> bool:
+        name = f"told-{step.number:06d}.json"
+        if name in names:
+            return False
+        try:
+            put_json(self._storage, name, {})
+        except FileExistsError:
+            return False
+        return True
 
     def leave_note(self, live: Live) -> Live:
         """Say where live answers are; what was said when their dispatch began is kept, and returned."""
@@ -246,7 +240,11 @@ class Steps:
             "round": self._after_round,
             "act": self._after_act,
         }
-        self._standing = kinds[entry["type"]](entry)
+        found = kinds[entry["type"]](entry)
+        # Before they were in every entry, they were in those of rounds alone.
+        rules = Rules.from_json(entry["rules"]) if "rules" in entry else found.rules
+        self._standing = replace(found, rules=rules, number=self._journal.read)
+        self.history.append(_step(entry, self._standing))
 
     def _after_round(self, entry: Entry) -> Standing:
         standing = self._known()
@@ -254,10 +252,12 @@ class Steps:
         decided = Move(action=entry["action"], rate=entry["rate"], why=entry["why"])
         logged = RoundOf(
             number=entry["number"],
+            at=entry["at"],
             occasion=entry["occasion"],
             move=decided,
             comparisons=comparisons,
             mismatch_p=entry["mismatch_p"],
+            grades=entry.get("grades", ""),
         )
         self.rounds.append(logged)
         paused = decided.action == "pause"
@@ -295,11 +295,49 @@ class Steps:
 def _opened(entry: Entry) -> Standing:
     return Standing(
         terms=Terms.from_json(entry["terms"]),
+        rules=Rules(),
+        number=1,
         state="running",
         rate=entry["rate"],
         rung=entry["rate"],
         since=entry["at"],
         last="opened",
+    )
+
+
+def _rate_after(act: Act, standing: Standing, rules: Rules, to: float | None) -> float:
+    """
+    Return the rate that something a person does leads to.
+
+    :raises InputError: when there is nothing like that to do.
+    """
+    name = standing.terms.name
+    if (act == "resume") != (standing.state == "paused"):
+        raise InputError(f"The rollout {name!r} is {standing.state}, so there is nothing to {act}.")
+    if act != "promote":
+        return 0.0 if act == "pause" else rules.ladder[0]
+    rate = rules.next_rate(standing.rate) if to is None else to
+    if not standing.rate < rate <= 1:
+        raise InputError(
+            f"The rollout {name!r} is at {standing.rate:.0%}, and {rate:.0%} is no higher rate up to 100%, "
+            "so there is nothing to promote."
+        )
+    return rate
+
+
+def _step(entry: Entry, standing: Standing) -> Step:
+    """Return what was logged as one of the steps, with where the rollout stood after it."""
+    is_round = entry["type"] == "round"
+    return Step(
+        number=standing.number,
+        at=entry["at"],
+        action="open" if entry["type"] == "opened" else entry["action" if is_round else "act"],
+        state=standing.state,
+        rate=standing.rate,
+        why=entry.get("why", ""),
+        by=Person(**entry["by"]) if "by" in entry else Person(),
+        round=entry["number"] if is_round else None,
+        is_news=entry.get("is_news", False),
     )
 
 

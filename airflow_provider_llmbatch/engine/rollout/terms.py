@@ -143,6 +143,11 @@ class Rules:
                 "at least 1, and a number between 0 and 1."
             )
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rules:
+        """Read what they are as JSON values."""
+        return cls(**{**data, "ladder": tuple(data["ladder"])})
+
     def threshold(self, metric: str, base_mean: float) -> float:
         """Return how much worse a metric may be, in its own unit."""
         known = {**THRESHOLDS, **self.thresholds}

@@ -43,6 +43,7 @@ def _hosts(request: Request) -> set[str]:
 
 #: Each route has one of these, and those that change something the last as well.
 MAY_READ = Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))
+MAY_EDIT = Depends(requires_access_dag("PUT"))
 MAY_DECIDE = Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))
 MAY_READ_CONNECTION = Depends(requires_access_connection("GET"))
 MAY_CHANGE_CONNECTIONS = Depends(requires_access_connection("PUT"))
@@ -52,6 +53,11 @@ FROM_HERE = Depends(json_from_here)
 def may_read(dag_id: str, request: Request, user: Any) -> bool:
     """Whether a user may read the task instances of a DAG."""
     return _passes(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE, dag_id), request, user)
+
+
+def may_edit(dag_id: str, request: Request, user: Any) -> bool:
+    """Whether a user may edit a DAG."""
+    return _passes(requires_access_dag("PUT", None, dag_id), request, user)
 
 
 def may_decide(dag_id: str, round: Round, request: Request, user: Any) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from airflow_provider_llmbatch.engine.rollout.compare import Scores, compare
+from airflow_provider_llmbatch.engine.rollout.compare import compare
 from airflow_provider_llmbatch.engine.rollout.gate import move, streaks_after
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.engine.rollout.terms import LADDER, Rules
 from tests.engine.rollout.trials import golden, paired
 

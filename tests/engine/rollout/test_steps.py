@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_llmbatch.engine.results.folder import open_folder
-from airflow_provider_llmbatch.engine.rollout.steps import Live, Steps, entry_file
+from airflow_provider_llmbatch.engine.rollout.standing import Live
+from airflow_provider_llmbatch.engine.rollout.steps import Steps, entry_file
 from airflow_provider_llmbatch.engine.rollout.verdict import Verdict
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
 from tests.engine.rollout.trials import ANN, NOW, RULES, TERMS, opened, said, version
@@ -47,6 +48,54 @@ def test_people_pause_and_climb_as_well_and_nobody_without_a_name_does(tmp_path)
         steps.act("promote", RULES, by=ANN, why="", at=NOW)
     with pytest.raises(InputError, match="only a person"):
         steps.act("resume", RULES, by=replace(ANN, name=""), why="", at=NOW)
+
+
+def test_of_many_who_promote_what_they_have_seen_one_does_and_a_pause_needs_no_look(tmp_path):
+    opened(tmp_path)
+    refused: list[str] = []
+
+    def promote() -> None:
+        steps = Steps(open_folder(str(tmp_path)))
+        try:
+            steps.act("promote", RULES, by=ANN, why="", at=NOW, after=1)
+        except InputError as error:
+            refused.append(str(error))
+
+    people = [threading.Thread(target=promote) for _ in range(8)]
+    for one in people:
+        one.start()
+    for one in people:
+        one.join()
+    steps = Steps(open_folder(str(tmp_path)))
+    assert (steps.standing().rate, steps.standing().number) == (0.15, 2)
+    assert len(refused) == 7
+    assert all("has changed: promote by ann" in told for told in refused)
+    assert steps.act("pause", RULES, by=ANN, why="", at=NOW, after=1).state == "paused"
+    with pytest.raises(InputError, match="has changed: pause by ann"):
+        steps.act("resume", RULES, by=ANN, why="", at=NOW, after=2)
+    assert steps.act("resume", RULES, by=ANN, why="", at=NOW, after=3).state == "running"
+
+
+def test_a_person_takes_it_to_all_units_at_once_and_nobody_above_the_top_or_down(tmp_path):
+    steps = opened(tmp_path)
+    assert steps.act("promote", RULES, by=ANN, why="", at=NOW, to=1.0).rate == 1.0
+    for to in (None, 0.5, 1.0, 1.5, float("nan")):
+        with pytest.raises(InputError, match="nothing to promote"):
+            steps.act("promote", RULES, by=ANN, why="", at=NOW, to=to)
+
+
+def test_what_people_have_done_is_told_once_whoever_asks(tmp_path):
+    steps = opened(tmp_path)
+    close(steps, "1", Verdict.SAME)
+    steps.act("pause", RULES, by=ANN, why="odd", at=NOW)
+    steps.act("resume", RULES, by=ANN, why="", at=NOW)
+    found = [Steps(open_folder(str(tmp_path))).untold() for _ in range(2)]
+    assert [[(step.number, step.action) for step in each] for each in found] == [
+        [(3, "pause"), (4, "resume")],
+        [],
+    ]
+    steps.act("promote", RULES, by=ANN, why="", at=NOW)
+    assert [step.action for step in steps.untold()] == ["promote"]
 
 
 def test_a_retry_finds_the_round_that_it_has_closed_and_closes_no_second_one(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from airflow_provider_llmbatch.engine.items import PromptRef
 from airflow_provider_llmbatch.engine.journal import Person
 from airflow_provider_llmbatch.engine.results.folder import open_folder
-from airflow_provider_llmbatch.engine.rollout.compare import Scores
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.engine.rollout.steps import Steps
 from airflow_provider_llmbatch.engine.rollout.terms import Rules, Terms, Version
 from airflow_provider_llmbatch.engine.rollout.verdict import Comparison, Verdict
