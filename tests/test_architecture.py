@@ -40,6 +40,7 @@ HOMES = {
     "tiktoken": ("engine.tokens", "simulator"),
     "tokenizers": ("engine.fusion", "engine.rollout"),
     "torch": ("engine.fusion",),
+    "torch_pruning": ("engine.fusion.prune",),
 }
 #: From the outer ring to the inner one; imports go inwards, each ring may use itself and all further in.
 RINGS = (

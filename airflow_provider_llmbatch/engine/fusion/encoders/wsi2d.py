@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -46,6 +46,8 @@ class Wsi2d(nn.Module):
         super().__init__()
         self.blocks = nn.Sequential(*(Block2d(a, b) for a, b in pairwise((3, *channels))))
         self.width = channels[-1]
+        #: of a pruned encoder, by convolution: which output channels of the whole one it has
+        self.kept: Mapping[str, Sequence[int]] = {}
         self.gate = nn.Linear(self.width, 2 * 64)
         self.score = nn.Linear(64, 1)
 
@@ -57,7 +59,14 @@ class Wsi2d(nn.Module):
         :param lengths: patches of each bag.
         :return: (bags, width).
         """
-        vectors = torch.cat([self._encoded(part) for part in patches.split(AT_ONCE)])
+        return self.pool(self.each(patches), lengths)
+
+    def each(self, patches: Tensor) -> Tensor:
+        """Encode patches one by one: (patches, 3, side, side) of uint8 to (patches, width)."""
+        return torch.cat([self._encoded(part) for part in patches.split(AT_ONCE)])
+
+    def pool(self, vectors: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Return (bags, width) of the vectors of their patches; an empty bag gets zeros."""
         first, second = self.gate(vectors).chunk(2, dim=1)
         scores = self.score(torch.tanh(first) * torch.sigmoid(second)).squeeze(1)
         bags = [
