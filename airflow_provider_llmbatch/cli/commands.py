@@ -64,6 +64,33 @@ def unpark(args: Namespace) -> None:
         print(f"Calls go through {args.gate} again.")
 
 
+def reset(args: Namespace) -> None:
+    """Forget what was seen at a gate."""
+    with _told():
+        from airflow_provider_llmbatch.operators import routing
+
+        routing.reset(args.gate)
+        print(f"Nothing is known of {args.gate} any more.")
+
+
+def pin(args: Namespace) -> None:
+    """Fix the route at an endpoint."""
+    with _told():
+        from airflow_provider_llmbatch.operators import routing
+
+        routing.pin(args.gate, by=args.by or getpass.getuser())
+        print(f"Runs whose routes lead to {args.gate} send everything there within two seconds.")
+
+
+def unpin(args: Namespace) -> None:
+    """Let the rules decide again."""
+    with _told():
+        from airflow_provider_llmbatch.operators import routing
+
+        routing.unpin(args.gate)
+        print(f"{args.gate} is not pinned any more; the rules of the routes decide.")
+
+
 def delete(args: Namespace) -> None:
     """Delete results, or items in them."""
     with _told():

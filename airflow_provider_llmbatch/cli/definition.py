@@ -57,11 +57,30 @@ _GO_ON = ActionCommand(
     func=lazy_load_command(f"{_COMMANDS}.go_on"),
     args=(_THIS_DAG, _THIS_RUN),
 )
+_GATE = _argument(("gate",), help="such as credential/team or endpoint/https://host/v1/model")
 _UNPARK = ActionCommand(
     name="unpark",
     help="Let calls through a credential or an endpoint again that was parked, as the doctor names it",
     func=lazy_load_command(f"{_COMMANDS}.unpark"),
-    args=(_argument(("gate",), help="such as credential/team or endpoint/https://host/v1/model"),),
+    args=(_GATE,),
+)
+_RESET = ActionCommand(
+    name="reset",
+    help="Forget all that was seen at a credential or an endpoint: failures, latencies, that it is parked",
+    func=lazy_load_command(f"{_COMMANDS}.reset"),
+    args=(_GATE,),
+)
+_PIN = ActionCommand(
+    name="pin",
+    help="Have all runs whose routes lead to an endpoint send everything there, until it is unpinned",
+    func=lazy_load_command(f"{_COMMANDS}.pin"),
+    args=(_GATE, _argument(("--by",), help="who pins it; the user of this shell when left out", type=str)),
+)
+_UNPIN = ActionCommand(
+    name="unpin",
+    help="Let the rules of the routes decide again",
+    func=lazy_load_command(f"{_COMMANDS}.unpin"),
+    args=(_GATE,),
 )
 _DELETE = ActionCommand(
     name="delete",
@@ -104,6 +123,6 @@ def get_llmbatch_cli_commands() -> list[CLICommand]:
         GroupCommand(
             name="llmbatch",
             help="Look after batches of LLM calls",
-            subcommands=(_DOCTOR, _STOP, _GO_ON, _UNPARK, _DELETE),
+            subcommands=(_DOCTOR, _STOP, _GO_ON, _UNPARK, _RESET, _PIN, _UNPIN, _DELETE),
         )
     ]

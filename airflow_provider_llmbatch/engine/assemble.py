@@ -16,11 +16,14 @@ from airflow_provider_llmbatch.engine.dispatch.pursue import Pursuer
 from airflow_provider_llmbatch.engine.dispatch.redact import Redactor
 from airflow_provider_llmbatch.engine.dispatch.reuse import Reuse
 from airflow_provider_llmbatch.engine.dispatch.router import Router
+from airflow_provider_llmbatch.engine.dispatch.table import Table
 from airflow_provider_llmbatch.engine.job import Job, Tools
 from airflow_provider_llmbatch.engine.lane import LaneOpener
 from airflow_provider_llmbatch.engine.observe.events import Observer
+from airflow_provider_llmbatch.engine.pinning import pinned
 from airflow_provider_llmbatch.engine.results.store import ResultStore
 from airflow_provider_llmbatch.engine.state.protocols import State
+from airflow_provider_llmbatch.engine.state.routing import Pins
 from airflow_provider_llmbatch.engine.validate.check import check
 from airflow_provider_llmbatch.engine.validate.repair import reask
 
@@ -43,12 +46,14 @@ async def assemble(
     fence: int,
     observe: Observer,
     reuse: Reuse | None = None,
+    pins: Pins | None = None,
 ) -> AsyncIterator[Assembled]:
     """
     Yield what is ready to run.
 
     :param kits: tools by endpoint.
     :param fence: number of the try.
+    :param pins: where people want calls to go; None follows the routes alone.
     """
     secrets = [text for name in kits for text in job.at(name).connection.secrets()]
     dispatcher = Dispatcher(
@@ -59,11 +64,12 @@ async def assemble(
         clocks=job.clocks,
         reuse=reuse,
     )
+    table = Table(job.table)
     async with AsyncExitStack() as stack:
         opener = LaneOpener(job, kits, store, state, fence, Redactor(secrets), stack)
         lanes = opener.lanes = Lanes(
             await opener.open_all(),
-            instead=job.table.instead,
+            instead=table.instead,
             health=state,
             stop=dispatcher.stop,
             reopen=opener.reopen,
@@ -73,9 +79,10 @@ async def assemble(
         )
         stack.push_async_callback(lanes.close)
         composers = {name: kit.composer for name, kit in kits.items()}
-        router = Router(job.table, lanes, composers, job.clocks)
+        router = Router(table, lanes, composers, job.clocks)
         pursuer = _pursuer(job, router, lanes, dispatcher, observe, reuse)
-        async with _beating(_beat(job, router, lanes, dispatcher, observe, state)):
+        beat = _beat(job, router, lanes, dispatcher, observe, state)
+        async with pinned(pins, table, lanes, observe), _beating(beat):
             yield Assembled(dispatcher, lanes, router, pursuer)
 
 

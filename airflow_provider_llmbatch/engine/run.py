@@ -46,6 +46,7 @@ from airflow_provider_llmbatch.engine.split import plan as split
 from airflow_provider_llmbatch.engine.state.claims import Claims
 from airflow_provider_llmbatch.engine.state.patient import PatientState
 from airflow_provider_llmbatch.engine.state.protocols import Scope, State
+from airflow_provider_llmbatch.engine.state.routing import Pins
 from airflow_provider_llmbatch.engine.state.stops import Stops
 from airflow_provider_llmbatch.engine.stopping import heeding
 from airflow_provider_llmbatch.engine.summary import Manifest, Plan
@@ -135,6 +136,7 @@ async def run(
     claims: Claims | None = None,
     reuse_when: When = "first",
     stops: Stops | None = None,
+    pins: Pins | None = None,
 ) -> Manifest:
     """
     Dispatch a chunk, or what earlier tries have left of it, and return the account.
@@ -146,6 +148,7 @@ async def run(
     :param claims: who asks which question; None asks every one, whoever else has.
     :param reuse_when: whether others' answers are taken first, or only instead of waiting when throttled.
     :param stops: which runs shall stop; None dispatches to the end.
+    :param pins: where people want calls to go; None follows the routes alone.
     :raises ConfigurationError: for a budget without a price, or results of another host.
     :raises InputError: when the source changed, or the results there answer another input.
     :raises StoreError: when results or state cannot be trusted; what was paid is stored.
@@ -168,7 +171,7 @@ async def run(
     async with progress.kept(), trial, reuse.kept() if reuse else nullcontext():
         with account:
             with closing(store):
-                assembled = assemble(job, kits, store, state, fence, account, reuse)
+                assembled = assemble(job, kits, store, state, fence, account, reuse, pins)
                 async with assembled as (dispatcher, lanes, router, pursuer):
                     work = _left(job, chunk, store, again)
                     dispatch = functools.partial(dispatcher.run, work, lanes, router, pursuer)

@@ -316,7 +316,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
             state = surroundings.open_state(settings)
             cached = job.connection.cache_on_throttle != "never"
             claims = surroundings.open_claims(state) if reuse or cached else None
-            stops = surroundings.open_stops(state)
+            stops, pins = surroundings.open_stops(state), surroundings.open_routing(state)
             try:
                 await surroundings.warn_about(state, self.log.warning)
                 return await run(
@@ -328,6 +328,7 @@ class LLMBatchDispatchOperator(Verbatim, BaseOperator):
                     claims=claims,
                     reuse_when="first" if reuse else "throttled",
                     stops=stops,
+                    pins=pins,
                 )
             finally:
                 await state.close()

@@ -255,12 +255,19 @@ class LLMBatchReviewOperator(Verbatim, BaseOperator):
 
         async def main() -> Sequence[Manifest]:
             state = surroundings.open_state(asked.settings)
-            stops = surroundings.open_stops(state)
+            stops, pins = surroundings.open_stops(state), surroundings.open_routing(state)
 
             async def send(job: Job, chunk: Chunk, again: Again) -> Manifest:
                 with observing(job, len(again.indexes), asked.settings, self.log) as observe:
                     return await run(
-                        job, chunk, state=state, observe=observe, note=self.log.info, again=again, stops=stops
+                        job,
+                        chunk,
+                        state=state,
+                        observe=observe,
+                        note=self.log.info,
+                        again=again,
+                        stops=stops,
+                        pins=pins,
                     )
 
             hands = Hands(send=send, prompt=asked.prompt, note=self.log.info, wall=time.time)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_llmbatch.engine.state.claims import Claims
     from airflow_provider_llmbatch.engine.state.protocols import State
+    from airflow_provider_llmbatch.engine.state.routing import Routing
     from airflow_provider_llmbatch.engine.state.stops import Stops
     from airflow_provider_llmbatch.settings import Settings
 
@@ -87,6 +88,21 @@ def open_stops(state: State) -> Stops:
     if isinstance(state, RedisState):
         return RedisStops(state)
     raise ConfigurationError(f"Nobody can stop a run whose state is a {type(state).__name__}.")
+
+
+def open_routing(state: State) -> Routing:
+    """Return what people know and do about routes, from the store that ``state`` is in."""
+    from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
+    from airflow_provider_llmbatch.engine.state.sqlite.routing import SqliteRouting
+
+    if isinstance(state, SqliteState):
+        return SqliteRouting(state)
+    from airflow_provider_llmbatch.engine.state.redis import RedisState
+    from airflow_provider_llmbatch.engine.state.redis.routing import RedisRouting
+
+    if isinstance(state, RedisState):
+        return RedisRouting(state)
+    raise ConfigurationError(f"Nobody can pin a route whose state is a {type(state).__name__}.")
 
 
 def refuse_green_threads() -> None:

@@ -54,7 +54,7 @@ def test_pictures_of_the_review(visit, open_queue):
     page.get_by_role("link", name="t-1001").click()
     page.set_viewport_size({"width": 1000, "height": 820})
     page.get_by_label("summary").fill("The customer was charged twice in May.")
-    page.get_by_label("urgent (JSON)").fill("false")
+    page.get_by_label("urgent").select_option("false")
     page.get_by_text("Valid: this can be saved.").wait_for()
     page.screenshot(path=IMAGES / "console-ticket.png")
 

@@ -166,6 +166,22 @@ def test_a_form_is_made_of_the_schema(visit, open_queue):
     }
 
 
+def test_a_truth_value_of_the_wrong_type_is_chosen_anew(visit, open_queue):
+    schema = {"type": "object", "properties": {"urgent": {"type": "boolean"}, "known": {"type": "boolean"}}}
+    queue = open_queue([failed(0, raw_output='{"urgent": "no", "known": null}')], schema=schema)
+    page = visit(REVIEW + "#0-0")
+    control = page.get_by_label("urgent", exact=True)
+    control.wait_for()
+    assert control.locator("option").all_inner_texts() == ['not allowed: "no"', "true", "false"]
+    control.select_option("false")
+    page.get_by_label("known", exact=True).select_option("true")
+    page.get_by_text("Valid: this can be saved.").wait_for()
+    page.get_by_role("button", name="Save edit").click()
+    page.get_by_text("1 of 1 needed").wait_for()
+    assert decided(queue) == {"0-0": "edit"}
+    assert queue.round().decisions["0-0"].wish.output == {"urgent": False, "known": True}
+
+
 def test_who_is_second_is_told_of_the_first(visit, open_queue):
     open_queue()
     first, second = visit(REVIEW + "#0-0"), visit(REVIEW + "#0-0", name="ben")

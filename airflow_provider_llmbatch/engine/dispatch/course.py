@@ -74,6 +74,8 @@ class Course:
     dropped: set[str] = field(default_factory=set)
     #: endpoints that it has been to, and the calls made at this one
     visited: set[str] = field(default_factory=set)
+    #: endpoints that it is too long for, as far as was seen
+    outgrown: set[str] = field(default_factory=set)
     calls_here: int = 0
 
     def __post_init__(self) -> None:

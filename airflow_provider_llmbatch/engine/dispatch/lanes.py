@@ -247,6 +247,12 @@ class Lanes:
             async with self._renewing[lane.route]:
                 await self._renew(lane.route)
 
+    def leave_all_but(self, route: str) -> None:
+        """Have what waits for a grant elsewhere look for its way again."""
+        for lane in self:
+            if lane.route != route:
+                lane.limiter.send_away()
+
     async def close(self) -> None:
         """Leave off reading connections."""
         for task in self._renewals:

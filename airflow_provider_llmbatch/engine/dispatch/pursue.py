@@ -19,8 +19,8 @@ from airflow_provider_llmbatch.engine.dispatch.attempt import Tried
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes, in_short
 from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
-    GateClosedError,
     LimitRefusedError,
+    SentAwayError,
     WaitedTooLongError,
 )
 from airflow_provider_llmbatch.engine.dispatch.policy import Policy
@@ -138,7 +138,7 @@ class Pursuer:
                 tried = await lane.attempts.once(course, until=until)
                 lane.pace.over(course.call_s)
                 return tried
-        except GateClosedError:
+        except SentAwayError:
             return None if self._router.elsewhere(course) else await self._hold(course)
         except LimitRefusedError as refused:
             return self._refused(course, refused.meter)

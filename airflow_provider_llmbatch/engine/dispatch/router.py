@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.course import Course
 from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes
-from airflow_provider_llmbatch.engine.dispatch.route import Routes
+from airflow_provider_llmbatch.engine.dispatch.table import Table
 from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 from airflow_provider_llmbatch.engine.items import Item, Message, Outcome, Request, Result
 
@@ -31,14 +31,14 @@ class Router:
     """
     Applies the table of routes.
 
-    :param routes: the table.
+    :param routes: the table, as it stands at the moment.
     :param lanes: the ways there are.
     :param composers: by endpoint.
     :param clocks: the process's clocks.
     """
 
     def __init__(
-        self, routes: Routes, lanes: Lanes, composers: Mapping[str, Composer], clocks: Clocks
+        self, routes: Table, lanes: Lanes, composers: Mapping[str, Composer], clocks: Clocks
     ) -> None:
         self._routes = routes
         self._lanes = lanes
@@ -54,7 +54,7 @@ class Router:
         :param earlier: the earlier turns of the item's chain and their replies.
         """
         remake = functools.partial(self._made, item, earlier)
-        found = self._first(item, earlier, remake) if self._routes.rules else self._only(remake)
+        found = self._first(item, earlier, remake) if self._routes.has_rules else self._only(remake)
         if isinstance(found, Result):
             return found
         home, name, request = found
@@ -75,6 +75,8 @@ class Router:
         :param seen: ``status``, ``kind``, ``code`` and ``outcome``.
         :return: False when no rule does, or no endpoint of theirs is open.
         """
+        if seen["outcome"] == Outcome.TOO_LONG:
+            course.outgrown.add(course.lane.route)
         facts = {**seen, "attempts": course.calls_here}
         request = _facts(course.request, course.group)
         tried = set(course.visited)
@@ -85,7 +87,13 @@ class Router:
         return False
 
     def reconsider(self, course: Course) -> bool:
-        """Send an item that was never sent where it would go now; return whether that is somewhere else."""
+        """
+        Send an item where it would go now; return whether that is somewhere else.
+
+        Where it was sent before, only a person's pin leads it away.
+        """
+        if self._obey_pin(course):
+            return True
         if course.calls:
             return False
         name = self._lanes.way_out(course.home) or course.lane.route
@@ -99,6 +107,8 @@ class Router:
 
     def elsewhere(self, course: Course) -> bool:
         """Send an item around what is parked; return False when there is no other way."""
+        if self._obey_pin(course):
+            return True
         name = self._lanes.way_out(course.lane.route)
         if name is None:
             return False
@@ -106,6 +116,16 @@ class Router:
             course.lane = self._lanes.take(name)
             return True
         return self._move(course, name)
+
+    def _obey_pin(self, course: Course) -> bool:
+        """Send an item to the endpoint that a person has pinned, parked or not; return whether it moved."""
+        pin = self._routes.pin
+        if pin is None or pin == course.lane.route or pin in course.outgrown:
+            return False
+        if self._move(course, pin):
+            return True
+        course.outgrown.add(pin)
+        return False
 
     def _move(self, course: Course, name: str) -> bool:
         request = course.remake(name)

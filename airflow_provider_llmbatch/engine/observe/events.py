@@ -112,6 +112,15 @@ class Reopened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A person has fixed the route at an endpoint, or let the rules decide again."""
+
+    #: name of the endpoint in the routes; None when the rules decide again
+    route: str | None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
     """The service refuses a parameter; requests to this endpoint and model go without it from now on."""
 
@@ -154,6 +163,7 @@ Event = (
     | ItemDone
     | Parked
     | Reopened
+    | Pinned
     | Rewritten
     | StateLost
     | StateBack

@@ -17,6 +17,7 @@ from airflow_provider_llmbatch.engine.observe.events import (
     Event,
     ItemDone,
     Parked,
+    Pinned,
     Pulse,
     Reopened,
     Rewritten,
@@ -134,6 +135,12 @@ class LogObserver:
                 self._log.warning("Parked %s for everybody%s: %s", what, back, one_line(event.reason))
             case Reopened():
                 self._log.info("%s %s answers again", event.what, event.name)
+            case Pinned(route=None):
+                self._log.info("The rules of the routes decide again")
+            case Pinned():
+                self._log.warning(
+                    "%s has pinned the route: all calls go to %s", one_line(event.by), event.route
+                )
             case Rewritten():
                 instead = f"sent as {event.rename_to}" if event.rename_to else "left out"
                 where = f"{event.model} at {event.endpoint}"

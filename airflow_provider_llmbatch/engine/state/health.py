@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_llmbatch.engine.state.protocols import Closed, Gate, Seen
+from airflow_provider_llmbatch.engine.state.routing import Condition
 
 #: Seconds for which an answer shows that a credential works, and for which a trial was one.
 GOOD_FOR_S = 300.0
@@ -16,6 +17,8 @@ GOOD_FOR_S = 300.0
 ASK_AGAIN_S = 0.05
 #: A time that is long past.
 NEVER = -1e12
+#: Seconds for which an open gate is remembered of which nothing is heard.
+KEPT_S = 86400.0
 #: Seconds that somebody is told to wait for a person.
 PERSON_S = 3600.0
 
@@ -94,6 +97,18 @@ class Record:
             return None
         until = None if self.sticky else self.until
         return Closed(gate=name, since=self.since, until=until, reason=self.reason)
+
+    def is_stale(self, now: float) -> bool:
+        """Whether nobody has heard of it for so long that nothing of it counts any more."""
+        heard = max(self.good, self.trial, NEVER if self.first is None else self.first)
+        return self.since is None and now - heard > KEPT_S
+
+    def condition(self, name: str) -> Condition:
+        """Return what people are told of it."""
+        answered_at = None if self.good == NEVER else self.good
+        return Condition(
+            gate=name, closed=self.closed(name), answered_at=answered_at, failed=len(self.failed)
+        )
 
     def _is_tried(self, gate: Gate, now: float) -> bool:
         return gate.trial_s > 0 and now - self.good > GOOD_FOR_S

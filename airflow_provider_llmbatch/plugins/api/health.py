@@ -58,10 +58,11 @@ def open_gate(body: GateBody, request: Request, user: GetUserDep, session: Sessi
 
 
 def _listed() -> ParkedList:
-    return ParkedList(parked=[_shape(each) for each in sorted(parked(), key=lambda each: -each.since)])
+    return ParkedList(parked=[parked_shape(each) for each in sorted(parked(), key=lambda each: -each.since)])
 
 
-def _shape(closed: Closed) -> ParkedShape:
+def parked_shape(closed: Closed) -> ParkedShape:
+    """Return how a gate is parked."""
     return ParkedShape(
         gate=closed.gate,
         since=moment(closed.since),

@@ -70,7 +70,7 @@ function kindOf(schema, value, nullable, depth) {
     string: typeof value === "string",
     number: isExact(value) || value === null,
     integer: isExact(value) || value === null,
-    boolean: typeof value === "boolean",
+    boolean: true,
   };
   return depth < DEEPEST && fits[schema.type] ? schema.type : "json";
 }
@@ -112,7 +112,9 @@ const KINDS = {
     control.addEventListener("input", () => change(control.value));
     return labelled(name, schema, control);
   },
-  boolean(name, schema, value, change) {
+  boolean(name, schema, value, change, root, depth) {
+    // A box is ticked or not; what is neither is chosen anew, and stands there until it is.
+    if (typeof value !== "boolean") return KINDS.choice(name, { ...schema, enum: [true, false] }, value, change, root, depth);
     const control = h("input", { type: "checkbox", checked: value });
     control.addEventListener("change", () => change(control.checked));
     return h("div", { class: "field" }, h("label", { class: "check" }, control, inert(name)));

@@ -20,6 +20,7 @@ from airflow_provider_llmbatch.engine.dispatch.limit.headers import aged
 from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
     GateClosedError,
     LimitRefusedError,
+    SentAwayError,
     WaitedTooLongError,
 )
 from airflow_provider_llmbatch.engine.state.protocols import (
@@ -218,6 +219,11 @@ class Limiter:
     async def levels(self) -> Mapping[str, tuple[int, int]]:
         """Return ``{meter: (used, capacity)}``."""
         return {level.key: (level.used, level.capacity) for level in await self._limits.levels(self._scope)}
+
+    def send_away(self) -> None:
+        """Have those who wait look for another way; whoever comes later is welcome."""
+        for waiter in list(self._waiting):
+            self._drop(waiter, SentAwayError("The route has changed."))
 
     def refuse_all(self, error: Exception) -> None:
         """Give nobody anything from now on: whoever waits, or comes to wait, gets ``error``."""

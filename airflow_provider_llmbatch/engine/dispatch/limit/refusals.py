@@ -30,7 +30,11 @@ class WaitedTooLongError(LLMBatchError):
         self.waits_for = waits_for
 
 
-class GateClosedError(LLMBatchError):
+class SentAwayError(LLMBatchError):
+    """There is another way to go."""
+
+
+class GateClosedError(SentAwayError):
     """
     The credential or the endpoint is parked, and there is another way to go.
 

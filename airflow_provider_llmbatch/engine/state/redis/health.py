@@ -55,16 +55,19 @@ class RedisHealth:
 
     async def add_latencies(self, counts: Mapping[str, Mapping[int, int]], span_s: float) -> None:
         """See :meth:`..protocols.Latencies.add_latencies`."""
-        slot = await self._slot(span_s)
+        slot = await self.slot(span_s)
         for endpoint, buckets in counts.items():
             key = keys.latencies(endpoint, slot)
             for bucket, count in buckets.items():
                 await self.command("HINCRBY", key, str(bucket), str(count))
             await self.command("PEXPIRE", key, str(math.ceil(2000 * span_s)))
+            spans = keys.latency_spans(endpoint)
+            await self.command("SADD", spans, repr(span_s))
+            await self.command("PEXPIRE", spans, str(math.ceil(2000 * span_s)))
 
     async def latencies(self, endpoints: Sequence[str], span_s: float) -> Mapping[str, Mapping[int, int]]:
         """See :meth:`..protocols.Latencies.latencies`."""
-        last = await self._slot(span_s)
+        last = await self.slot(span_s)
         found: dict[str, Counter[int]] = {endpoint: Counter() for endpoint in endpoints}
         for endpoint in endpoints:
             for slot in range(last - SLOTS_PER_SPAN, last + 1):
@@ -73,7 +76,8 @@ class RedisHealth:
                 found[endpoint].update({int(bucket): int(count) for bucket, count in pairs})
         return found
 
-    async def _slot(self, span_s: float) -> int:
+    async def slot(self, span_s: float) -> int:
+        """Return the number of the stretch of time that latencies are counted in now."""
         seconds, micro = await self.command("TIME")
         return int((int(seconds) + int(micro) / _MICRO) * SLOTS_PER_SPAN // span_s)
 

@@ -16,8 +16,12 @@ class Keys:
     def __init__(self, domain: str) -> None:
         self._prefix = f"{VERSION}:{{{domain}}}"
         self.epoch = f"{self._prefix}:epoch"
-        #: names of all gates that were ever parked
+        #: names of all gates that were heard of lately, or parked
         self.gates = f"{self._prefix}:gates"
+        #: endpoints that the routes of runs lead to, by when one last said so
+        self.offered = f"{self._prefix}:offered"
+        #: endpoints that people have fixed the route at; kept until they take the pin away
+        self.pins = f"{self._prefix}:pins"
 
     def fence(self, owner: str) -> str:
         """Number of an owner's try, and the throttles that it has taken under."""
@@ -64,3 +68,8 @@ def standing(owner: str) -> str:
 def latencies(endpoint: str, slot: int) -> str:
     """Return the key of how long an endpoint's calls took in a stretch of time."""
     return f"{VERSION}:latencies:{{{endpoint}}}:{slot}"
+
+
+def latency_spans(endpoint: str) -> str:
+    """Return the key of the spans, in seconds, that an endpoint's latencies are kept for."""
+    return f"{VERSION}:latency-spans:{{{endpoint}}}"

@@ -188,6 +188,11 @@ class RedisState(health.RedisHealth):
             "forgotten. Set it to noeviction, or give [llmbatch] a server of its own."
         )
 
+    @property
+    def domain(self) -> str:
+        """What all that one take touches has in common."""
+        return self._domain
+
     async def close(self) -> None:
         """Close the connections, when what is under way is over."""
         await asyncio.gather(*self._under_way, return_exceptions=True)

@@ -51,7 +51,7 @@ class SqliteHealth:
 
         def look(connection: sqlite3.Connection, now: float) -> list[Closed]:
             rows = connection.execute("SELECT name, record FROM gates ORDER BY name").fetchall()
-            found = (_read(record).closed(name) for name, record in rows)
+            found = (read_record(record).closed(name) for name, record in rows)
             return [one for one in found if one is not None]
 
         return await self.step(look)
@@ -132,10 +132,11 @@ class Gates:
 
 def _load(connection: sqlite3.Connection, name: str) -> Record:
     row = connection.execute("SELECT record FROM gates WHERE name = ?", (name,)).fetchone()
-    return Record() if row is None else _read(row[0])
+    return Record() if row is None else read_record(row[0])
 
 
-def _read(text: str) -> Record:
+def read_record(text: str) -> Record:
+    """Return the health of a gate that was saved."""
     saved = json.loads(text)
     return Record(**{**saved, "failed": tuple(saved["failed"])})
 

@@ -49,4 +49,8 @@ CREATE TABLE IF NOT EXISTS stops (run TEXT PRIMARY KEY, by TEXT NOT NULL, why TE
 CREATE TABLE IF NOT EXISTS heeded (
     run TEXT NOT NULL, owner TEXT NOT NULL, occasion TEXT NOT NULL, PRIMARY KEY (run, owner)
 ) WITHOUT ROWID;
+-- Endpoints that people have fixed the route at.
+CREATE TABLE IF NOT EXISTS pins (gate TEXT PRIMARY KEY, by TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+-- Endpoints that the routes of runs lead to, and when one last said so.
+CREATE TABLE IF NOT EXISTS offered (gate TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS host (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);

@@ -3,12 +3,17 @@
 -- A gate is a hash: since, until and why (parked), sticky, good (latest answer), trial (until when one call
 -- has it alone), first and failed (failures in a row; the items' names, each with a space behind it). A gate
 -- in a request is {name, failures, over, probe, trial, sticky}; what was seen is {granted (-1: no answer),
--- [items], unused (-1: none)}. Times are microseconds. The last key of each script is the set of the gates ever parked.
+-- [items], unused (-1: none)}. Times are microseconds. The last key of each script is the set of the gates that were heard of.
 
 local GOOD_FOR, ASK_AGAIN, PERSON, KEPT = 300000000, 50000, 3600000000, 86400000
 
 local function as_text(number)
   return string.format('%.0f', number)
+end
+
+local function list_gate(gate)
+  redis.call('SADD', KEYS[#KEYS], gate.name)
+  redis.call('PEXPIRE', KEYS[#KEYS], as_text(90 * KEPT))
 end
 
 local function load_gate(key)
@@ -26,8 +31,7 @@ local function park_gate(key, record, gate, why, now)
   redis.call('HSET', key, 'since', as_text(record.since), 'until', as_text(record.until_us),
     'sticky', as_text(gate.sticky), 'why', why)
   redis.call('PEXPIRE', key, as_text(gate.sticky == 1 and 90 * KEPT or KEPT))
-  redis.call('SADD', KEYS[#KEYS], gate.name)
-  redis.call('PEXPIRE', KEYS[#KEYS], as_text(90 * KEPT))
+  list_gate(gate)
 end
 
 local function open_gate(key, record)
@@ -53,6 +57,7 @@ local function hear_gate(key, record, gate, seen, now)
     if now - record.good > 1000000 then
       redis.call('HSET', key, 'good', as_text(now))
       redis.call('PEXPIRE', key, as_text(record.sticky and 90 * KEPT or KEPT))
+      list_gate(gate)
     end
     record.good = now
     if not record.since or (seen[1] >= record.since and not record.sticky) then open_gate(key, record) end
@@ -82,6 +87,7 @@ local function hear_gate(key, record, gate, seen, now)
   end
   redis.call('HSET', key, 'first', as_text(record.first), 'failed', record.failed)
   redis.call('PEXPIRE', key, as_text(KEPT))
+  list_gate(gate)
 end
 
 local function is_tried(record, gate, now)

@@ -1,6 +1,6 @@
 -- Park a gate, so that nobody passes but one call at a time to try it; or open it.
 --
--- KEYS  1 gate · 2 names of the gates that were ever parked
+-- KEYS  1 gate · 2 names of the gates that were heard of
 -- ARGV  1 JSON of the gate; null opens it · 2 why
 -- Returns since and until when, as strings; "" when it is open.
 

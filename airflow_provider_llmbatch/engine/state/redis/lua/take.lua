@@ -2,7 +2,7 @@
 --
 -- KEYS  1 epoch · 2 the owner's fence · 3 throttle · 4 leases · 5 the owner's lease data · 6 queue · 7 turns ·
 --       8… meters, and then, for each of them, what calls that are open hold of it (budgets only) · the
---       gates, and after them the names of those ever parked
+--       gates, and after them the names of those that were heard of
 -- ARGV  1 JSON: owner, fence, first (take of this try), waiter, priority, id, max_in_flight, lease_us, life_us,
 --         renew (leases of this try), turn_us,
 --         known_epoch, recent, server, throttle (name), window_us, steepness, forgotten, passed_us, least_us,
