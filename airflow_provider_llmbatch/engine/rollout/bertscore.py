@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from airflow_provider_llmbatch.engine.items import Json, Outcome
-from airflow_provider_llmbatch.engine.rollout.encoder import Array, Encoder
+from airflow_provider_llmbatch.engine.rollout.encoder import Encoder
 from airflow_provider_llmbatch.engine.rollout.grader import Answer, Grades, picked, text_of, texts_of
+from airflow_provider_llmbatch.engine.rollout.layers import Array
 
 #: Pairs that are encoded at once.
 _AT_ONCE = 128
@@ -51,7 +52,8 @@ def f1(outputs: Sequence[str], references: Sequence[str], encoder: Encoder) -> l
             raise TypeError(f"{name} is one text; give a list of texts.")
     texts = list(dict.fromkeys([*outputs, *references]))
     vectors = dict(zip(texts, encoder.vectors(texts), strict=True))
-    return [_f1(vectors[ours], vectors[theirs]) for ours, theirs in zip(outputs, references, strict=True)]
+    with encoder.one_core_each():
+        return [_f1(vectors[ours], vectors[theirs]) for ours, theirs in zip(outputs, references, strict=True)]
 
 
 def _f1(output: Array, reference: Array) -> float:

@@ -157,8 +157,16 @@ def test_a_folder_without_an_encoder_is_refused(tmp_path):
 
 
 def test_pairs_are_graded_in_time(grader):
-    answers = [answer(f"{UNRELATED[n % 16]} {n}", f"{UNRELATED[(n + 1) % 16]} {n}") for n in range(100)]
+    """A thousand pairs of 60 words may take two cores 90 s; a twentieth of them takes half of a twentieth."""
+    words = " ".join(UNRELATED).split()
+    texts = [" ".join((words[7 * n :] + words)[:60]) + f" {n}" for n in range(100)]
     began = time.process_time()
-    grader.grade(answers)
-    # A tenth of a thousand pairs, in a tenth of what two cores may take for them.
-    assert time.process_time() - began < 18
+    grader.grade([answer(*pair) for pair in zip(texts[::2], texts[1::2], strict=True)])
+    assert time.process_time() - began < 90 * 2 / 20 / 2
+
+
+def test_how_many_cores_encode_changes_nothing(encoder):
+    texts = [text for pair in PAIRS[:3] for text in pair]
+    alone = Encoder(FOLDER, threads=1).vectors(texts)
+    for ours, theirs in zip(encoder.vectors(texts), alone, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
