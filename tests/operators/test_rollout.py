@@ -317,10 +317,9 @@ def test_turns_of_a_chain_have_one_version_and_count_as_one_unit(trial):
 
 def test_libraries_that_are_missing_are_named_with_what_installs_them(trial, monkeypatch):
     opened(trial)
-    for module in ("compare", "bertscore", "encoder"):
+    for module in ("compare", "bertscore", "encoder", "layers"):
         monkeypatch.delitem(sys.modules, f"airflow_provider_llmbatch.engine.rollout.{module}", raising=False)
-    for module in ("scipy", "scipy.special"):
-        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
         grade(trial, golden_metrics=[{"grader": "bertscore", "encoder": "/nowhere"}])
     with pytest.raises(AirflowFailException, match=r"llmbatch\[grade\]"):
