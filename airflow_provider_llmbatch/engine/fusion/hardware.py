@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,7 +71,6 @@ def plan(facts: DeviceFacts, *, batch: int = 8, decoders: int | None = None) -> 
     wanted = decoders or max(1, min(facts.cores - 1, 8))
     if facts.kind == "cpu":
         return _cpu(facts, batch, wanted)
-    room = max(1, int(facts.memory_gib * 0.8 / _GIB_PER_RECORD))
     half = _half(facts)
     return Plan(
         device="cuda",  # torch calls AMD's devices so as well
@@ -82,9 +81,35 @@ def plan(facts: DeviceFacts, *, batch: int = 8, decoders: int | None = None) -> 
         streams=facts.memory_gib >= 16,
         threads=max(1, min(facts.cores, 4)),
         decoders=wanted,
-        batch=min(batch, room),
+        batch=min(batch, _room(facts)),
         reason=f"{facts.kind} {facts.name} {facts.arch or '.'.join(map(str, facts.capability))}: {half}",
     )
+
+
+def plans(facts: DeviceFacts, *, batch: int = 8, decoders: int | None = None) -> list[Plan]:
+    """
+    Return all ways to use a device that are known to work there; the first one is :func:`plan`'s.
+
+    :param batch: as of :func:`plan`, and ``decoders`` likewise.
+    """
+    usual = plan(facts, batch=batch, decoders=decoders)
+    found = [usual]
+    if usual.dtypes:
+        found.append(replace(usual, dtypes={}, reason=f"{usual.reason}, but float32 throughout"))
+    if usual.streams:
+        found.append(replace(usual, streams=False, reason=f"{usual.reason}, branches one after another"))
+    if usual.batch > 1:
+        half = usual.batch // 2
+        found.append(replace(usual, batch=half, reason=f"{usual.reason}, {half} records at once"))
+    if facts.kind != "cpu" and 2 * usual.batch <= _room(facts):
+        twice = 2 * usual.batch
+        found.append(replace(usual, batch=twice, reason=f"{usual.reason}, {twice} records at once"))
+    return found
+
+
+def _room(facts: DeviceFacts) -> int:
+    """Return how many records a GPU's memory holds."""
+    return max(1, int(facts.memory_gib * 0.8 / _GIB_PER_RECORD))
 
 
 def _half(facts: DeviceFacts) -> str:
