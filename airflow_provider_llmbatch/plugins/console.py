@@ -75,6 +75,24 @@ def run(dag_id: str, run_id: str) -> HTMLResponse:
     return _page("Progress of a run", "runs")
 
 
+@router.get("/rollouts")
+def rollouts() -> HTMLResponse:
+    """Show the list of rollouts."""
+    return _page("Rollouts", "rollouts")
+
+
+@router.get("/dags/{dag_id}/rollouts")
+def rollouts_of(dag_id: str) -> HTMLResponse:
+    """Show the rollouts of a DAG."""
+    return _page("Rollouts of a DAG", "rollouts")
+
+
+@router.get("/dags/{dag_id}/rollouts/{name}")
+def rollout(dag_id: str, name: str) -> HTMLResponse:
+    """Show a rollout."""
+    return _page("Rollout", "rollouts")
+
+
 @router.get("/routes")
 def health() -> HTMLResponse:
     """Show which credentials and endpoints are parked."""
@@ -87,7 +105,8 @@ def static(name: str) -> Response:
     content = _contents().get(name)
     if content is None:
         raise HTTPException(HTTP_404_NOT_FOUND, "There is no such file.")
-    return Response(content, media_type=_KINDS[name.rpartition(".")[2]], headers=HEADERS)
+    kind = _KINDS.get(name.rpartition(".")[2], "text/plain")
+    return Response(content, media_type=kind, headers=HEADERS)
 
 
 @lru_cache(maxsize=1)

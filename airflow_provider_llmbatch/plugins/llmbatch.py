@@ -76,6 +76,19 @@ class LLMBatchPlugin(AirflowPlugin):
             "url_route": "llmbatch-runs",
         },
         {
+            "name": "LLM rollouts",
+            "href": f"{root()}/rollouts",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "llmbatch-rollouts",
+        },
+        {
+            "name": "LLM rollouts",
+            "href": f"{root()}/dags/{{DAG_ID}}/rollouts",
+            "destination": "dag",
+            "url_route": "llmbatch-rollouts-dag",
+        },
+        {
             "name": "LLM routes",
             "href": f"{root()}/routes",
             "destination": "nav",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.console.conftest import WHO
+from tests.engine.rollout.whole import NAME, rollout
 
 
 @pytest.fixture
@@ -60,3 +61,10 @@ def test_a_run_has_a_tab_with_its_progress(visit, dag_run):
     page = visit(f"/dags/{WHO[0]}/runs/{WHO[1]}")
     page.get_by_role("link", name="LLM progress").click()
     page.frame_locator("iframe").get_by_text("No task of this run has begun").wait_for()
+
+
+def test_a_dag_has_a_tab_with_its_rollouts(visit, dag_run, results_path):
+    rollout(results_path)
+    page = visit(f"/dags/{WHO[0]}")
+    page.get_by_role("link", name="LLM rollouts").click()
+    page.frame_locator("iframe").get_by_role("link", name=f"{WHO[0]} · {NAME}").wait_for()

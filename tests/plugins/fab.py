@@ -17,6 +17,7 @@ from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.review.inbox import Inbox, Post
 from airflow_provider_llmbatch.operators.places import inbox_folder, review_folder
 from tests.engine.review.queues import NOW, failed, opened
+from tests.engine.rollout.whole import NAME, close_round, rollout
 
 API = "/llmbatch/api/v1"
 READS = ("DAG Runs", "Task Instances", "HITL Detail")
@@ -57,10 +58,12 @@ def users(manager: Any) -> dict[str, Any]:
 def main(results_path: str) -> None:
     """Print what everybody got."""
     queues(results_path)
+    close_round(results_path, rollout(results_path))
     client = TestClient(cached_app(apps="core"), follow_redirects=False)
     manager = get_auth_manager()
     queue = f"{API}/dags/billing/runs/run-17/tasks/review/review"
     body = {"round": 1, "tickets": ["0-0"], "kind": "skip"}
+    trial = f"{API}/dags/billing/rollouts/{NAME}"
     got: dict[str, dict[str, list[Any]]] = {}
     for name, user in {"nobody": None, **users(manager)}.items():
         headers = {} if user is None else {"Authorization": f"Bearer {manager.generate_jwt(user)}"}
@@ -73,6 +76,10 @@ def main(results_path: str) -> None:
             "nowhere": client.get(queue.replace("billing", "nowhere"), headers=headers),
             "connection": client.get(f"{API}/connections/llm", headers=headers),
             "decide": client.post(f"{queue}/decisions", headers=headers, json=body),
+            "rollouts": client.get(f"{API}/rollouts", headers=headers),
+            "rollout": client.get(trial, headers=headers),
+            "pairs": client.get(f"{trial}/rounds/1/pairs?metric=token_f1", headers=headers),
+            "pause": client.post(f"{trial}/steps", headers=headers, json={"act": "pause"}),
         }
         got[name] = {what: [answer.status_code, answer.text] for what, answer in asked.items()}
     print(json.dumps(got))

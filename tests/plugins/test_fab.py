@@ -53,9 +53,11 @@ def test_a_reader_of_the_dag_reads_and_does_not_decide(got):
     assert statuses(got["reader"]) == {
         **{"queues": 200, "queue": 200, "tickets": 200, "ticket": 200, "export": 200},
         **{"nowhere": 403, "connection": 403, "decide": 403},
+        **{"rollouts": 200, "rollout": 200, "pairs": 200, "pause": 403},
     }
     assert json.loads(got["reader"]["queues"][1])["total"] == 1
     assert json.loads(got["reader"]["queue"][1])["may_decide"] is False
+    assert json.loads(got["reader"]["rollout"][1])["may_act"] is False
 
 
 def test_who_may_answer_for_the_dag_decides(got):
@@ -63,13 +65,20 @@ def test_who_may_answer_for_the_dag_decides(got):
     assert json.loads(got["decider"]["queue"][1])["may_decide"] is True
 
 
+def test_who_may_edit_the_dag_pauses_its_rollouts(got):
+    assert json.loads(got["decider"]["rollout"][1])["may_act"] is True
+    assert json.loads(got["decider"]["pause"][1])["state"] == "paused"
+
+
 def test_who_has_another_dag_sees_nothing_of_this_one_ids_included(got):
     stranger = got["stranger"]
     assert statuses(stranger) == {
         **{"queues": 200, "queue": 403, "tickets": 403, "ticket": 403, "export": 403},
         **{"nowhere": 403, "connection": 403, "decide": 403},
+        **{"rollouts": 200, "rollout": 403, "pairs": 403, "pause": 403},
     }
     assert json.loads(stranger["queues"][1]) == {"total": 0, "queues": []}
+    assert json.loads(stranger["rollouts"][1]) == {"total": 0, "rollouts": []}
     # What is there and what is not look the same.
     assert stranger["queue"] == stranger["nowhere"]
     assert not any("billing" in text or "run-17" in text for _, text in stranger.values())
