@@ -4,7 +4,7 @@ Two versions of a prompt on trial: production items and a golden set → grades 
 A few of the production items get the candidate. The golden set, whose answers are known, is asked of both
 versions. A round in which no metric is worse gives the candidate more items, 5, 15, 50 and in the end all of
 them; a metric that is worse in two rounds running pauses it, and all items get the base from then on. Only a
-person resumes it: trigger the DAG by hand, with the action.
+person resumes it: on the page *Browse → LLM rollouts*, or by hand with the action as the DAG's parameter.
 
 The production items may as well be those of other DAGs: their dispatch tasks name the prompt
 ``rollout:prompt_rollout/shorter``.
@@ -55,9 +55,16 @@ with DAG(
         "min_new": "{{ params.min_new }}",
     }
     asked = {"model": "{{ params.model }}", "max_failed": 1.0}
+    # Says so in the task's log, and goes on, where there is no such connection.
+    alerts = LLMBatchReviewNotifier(
+        conn_id="llmbatch_alerts",
+        title="Rollout {{ rollout.rollout }}: {{ rollout.action }} after round {{ rollout.round }}",
+        body="{{ rollout.by }} {{ rollout.why }}. It is {{ rollout.state }} at {{ rollout.rate }}. "
+        "{{ rollout.verdicts }}",
+    )
 
     opened = LLMBatchRolloutOperator(
-        task_id="open", action="{{ params.action }}", why="{{ params.why }}", **terms
+        task_id="open", action="{{ params.action }}", why="{{ params.why }}", notifiers=alerts, **terms
     )
 
     @task.short_circuit
@@ -82,16 +89,6 @@ with DAG(
         judge="{{ params.judge }}",
         model="{{ params.model }}",
     )
-    gate = LLMBatchRolloutOperator(
-        task_id="gate",
-        grades=grade.output,
-        # Says so in the task's log, and goes on, where there is no such connection.
-        notifiers=LLMBatchReviewNotifier(
-            conn_id="llmbatch_alerts",
-            title="Rollout {{ rollout.rollout }}: {{ rollout.action }} after round {{ rollout.round }}",
-            body="{{ rollout.why }}. It is {{ rollout.state }} at {{ rollout.rate }}. {{ rollout.verdicts }}",
-        ),
-        **terms,
-    )
+    gate = LLMBatchRolloutOperator(task_id="gate", grades=grade.output, notifiers=alerts, **terms)
     opened >> live >> grade
     runs(opened.output) >> list(both.values()) >> grade

@@ -24,6 +24,7 @@ from airflow_provider_llmbatch.engine.rollout.terms import Rules
 from airflow_provider_llmbatch.engine.rollout.variant import arm_of
 from airflow_provider_llmbatch.operators.grade import LLMBatchGradeOperator
 from airflow_provider_llmbatch.operators.rollout import LLMBatchRolloutOperator
+from airflow_provider_llmbatch.operators.rollouts import read_sheet
 from tests.engine.rollout.trials import ANN, NOW
 
 OLD, NEW = "Answer in a word.", "Answer in one word, and kindly."
@@ -169,6 +170,15 @@ def test_a_round_grades_what_is_new_and_takes_the_rollout_up(trial, service, con
     # A retry finds the round closed, and tells nobody again.
     assert trial.run(gate) == closed
     assert len(Note.told) == 1
+    # Whoever looks at the round finds its grades, and where the answers behind them are.
+    steps = steps_of(trial)
+    steps.standing()
+    sheet = read_sheet(
+        open_folder(str(trial.results_path / "~rollouts" / "d" / "kinder")), steps.rounds[1].grades
+    )
+    assert [[Path(place.result_path) for place in sheet.golden[arm]] for arm in ("base", "candidate")] == [
+        [trial.results_path / "d" / "r" / f"{arm}1"] for arm in ("base", "candidate")
+    ]
 
 
 def test_a_candidate_that_is_worse_twice_is_paused_and_resumed_by_a_person_only(trial, service):
