@@ -15,8 +15,8 @@ from airflow_provider_llmbatch.operators.batch import job_of
 from airflow_provider_llmbatch.operators.bridge import Bridge
 from airflow_provider_llmbatch.operators.dispatch import QUEUE
 from airflow_provider_llmbatch.operators.fate import decided
-from airflow_provider_llmbatch.operators.observers import observing
 from airflow_provider_llmbatch.operators.places import rollout_folder
+from airflow_provider_llmbatch.operators.sending import send
 from airflow_provider_llmbatch.operators.trial import grade_extra, open_steps
 from airflow_provider_llmbatch.operators.verbatim import Verbatim
 
@@ -220,22 +220,9 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
         return self._sent(job, len(rows), settings)
 
     def _sent(self, job: Job, count: int, settings: Settings) -> Manifest:
-        from airflow_provider_llmbatch.engine.run import run, whole
-
-        async def main() -> Manifest:
-            state = surroundings.open_state(settings)
-            stops = surroundings.open_stops(state)
-            try:
-                with observing(job, count, settings, self.log) as observe:
-                    return await run(
-                        job, whole(job), state=state, observe=observe, note=self.log.info, stops=stops
-                    )
-            finally:
-                await state.close()
-
         self._bridge = Bridge()
         try:
-            return self._bridge.run(main)
+            return send(job, count, settings, self.log, self._bridge)
         except asyncio.CancelledError as error:
             raise StoppedError(
                 "The task was told to end. What the judge has said is kept; a retry goes on from there.",
