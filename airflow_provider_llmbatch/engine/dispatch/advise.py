@@ -60,13 +60,13 @@ _UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value", "unknown
 #: Codes of a check that the request did not pass; some services let that become a 500.
 _UNCHECKED = frozenset({"unknown_parameter", "invalid_parameter"})
 _TOO_LONG = re.compile(
-    r"maximum context length|context (window|length|size)|prompt is too long|too many (input )?tokens"
+    r"context (window|length|size)|prompt is too long|too many (input )?tokens"
     r"|exceeds? the (available )?(context|model'?s? max)|request too large|input is too long"
     r"|longer than the maximum|exceeds? the maximum allowed length|exceeds? context limit"
     r"|ContextWindowExceeded",
     re.IGNORECASE,
 )
-_OVER_LIMIT = re.compile(r"\blimit:?\s+([\d,]+).*?\brequested:?\s+([\d,]+)", re.IGNORECASE | re.DOTALL)
+_OVER_LIMIT = re.compile(r"\blimit:?\s+(\d[\d,]*).*?\brequested:?\s+(\d[\d,]*)", re.IGNORECASE | re.DOTALL)
 #: The output cap has two names, and each is unknown somewhere.
 _OTHER_CAP = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _UNSUPPORTED_TEXT = re.compile(
@@ -225,9 +225,12 @@ def _too_long(failure: Failure, codes: set[str]) -> bool:
         return True
     if failure.status == 429:
         over = _OVER_LIMIT.search(failure.message)
-        limit, requested = (int(number.replace(",", "") or 0) for number in over.groups()) if over else (0, 0)
-        return requested > limit
+        return over is not None and _number(over[2]) > _number(over[1])
     return failure.status in (400, 422) and _TOO_LONG.search(failure.message) is not None
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def _refuses_form(failure: Failure, history: History) -> bool:

@@ -10,43 +10,16 @@ from hypothesis import strategies as st
 
 from airflow_provider_llmbatch.engine.dispatch.advise import BACKOFF_LONGEST_S, History, advise, backoff
 from airflow_provider_llmbatch.engine.exchange import (
-    Advice,
-    Enlarge,
     Failure,
     Fallback,
     Final,
     OtherCredential,
-    Reply,
     Retry,
     Rewrite,
     Stop,
 )
-from airflow_provider_llmbatch.engine.items import Outcome, Usage
-
-NOW = 1_795_953_600.0
-FRESH = History(tries=1, max_tries=5, params=frozenset({"max_tokens", "temperature"}))
-WORN = History(tries=5, max_tries=5)
-KINDS = ("http", "timeout", "connect", "reset", "malformed", "too_large")
-
-
-def http(status: int, message: str = "no", **said: Any) -> Failure:
-    return Failure(kind="http", status=status, message=message, **said)
-
-
-def reply(**said: Any) -> Reply:
-    usual = {"text": "fine", "refusal": None, "finish_reason": "stop", "usage": None}
-    return Reply(**{**usual, "model": "m", "request_id": None, **said})
-
-
-def advised(
-    seen: Reply | Failure, history: History = FRESH, headers: dict[str, str] | None = None
-) -> Advice | None:
-    return advise(seen, headers or {}, history, NOW)
-
-
-def final(advice: Advice | None) -> tuple[Outcome, str]:
-    assert isinstance(advice, Final), advice
-    return advice.outcome, advice.error.kind
+from airflow_provider_llmbatch.engine.items import Outcome
+from tests.engine.dispatch.advising import FRESH, NOW, WORN, advised, final, http
 
 
 @pytest.mark.parametrize(
@@ -83,6 +56,11 @@ def test_only_the_exact_code_of_an_empty_account_blames_the_key(code: str | None
         http(400, "This model's maximum context length is 8192 tokens. However, you requested 9000"),
         http(400, "prompt is too long: 210000 tokens > 200000 maximum"),
         http(422, "Input is too long for requested model."),
+        http(400, "There are too many tokens in it"),
+        http(400, "too many input tokens"),
+        http(400, "The messages exceed the model's maximum"),
+        http(400, "It exceeds the available context"),
+        http(400, "Request too large."),
         http(429, "Request too large for m on tokens per min (TPM): Limit 30000, Requested 40000."),
         http(429, "Request too large: Limit 2,000,000, Requested 2,100,000."),
     ],
@@ -97,6 +75,7 @@ def test_what_is_too_large_ends_too_long(seen: Failure):
         http(429, code="rate_limit_exceeded", type="tokens"),
         http(429, "Rate limit reached: Limit 30000, Used 29990, Requested 500. Try again in 20ms."),
         http(429, "Rate limit reached: Limit 2,000,000, Used 1,999,000, Requested 90,000."),
+        http(429, "Limit ,, Used ,, Requested ,,"),
         http(529),
         Failure(kind="malformed", status=429, message="<html>"),
         Failure(kind="malformed", status=529, message="<html>"),
@@ -155,10 +134,12 @@ def test_what_may_pass_is_tried_again_and_in_the_end_falls_back_or_is_exhausted(
     assert given_up.otherwise.outcome is Outcome.EXHAUSTED
 
 
-def test_a_retry_waits_at_least_as_long_as_the_service_asks():
-    advice = advised(http(503), FRESH, {"retry-after": "30"})
+@pytest.mark.parametrize(("told", "delay"), [("30", 30.0), ("0.1", 0.25), ("0", 0.25), (None, 0.25)])
+def test_a_retry_waits_at_least_as_long_as_the_service_asks(told: str | None, delay: float):
+    unlucky = History(tries=1, max_tries=5, luck=0.0)
+    advice = advised(http(503), unlucky, {} if told is None else {"retry-after": told})
     assert isinstance(advice, Retry)
-    assert advice.delay_s == 30.0
+    assert advice.delay_s == delay
 
 
 @pytest.mark.parametrize("seen", [http(429), http(503)])
@@ -175,6 +156,19 @@ def test_a_wait_beyond_the_longest_ends_the_item(seen: Failure):
 )
 def test_words_alone_decide_nothing_about_a_trouble_of_the_service(words: str):
     assert isinstance(advised(http(503, words)), Retry)
+
+
+def test_an_account_is_empty_only_where_the_status_refuses():
+    """P20."""
+    assert isinstance(advised(http(503, code="insufficient_quota")), Retry)
+
+
+@pytest.mark.parametrize("kind", ["reset", "timeout", "connect"])
+@pytest.mark.parametrize("status", [401, 404, 413, 429])
+def test_a_call_that_broke_off_is_tried_again_whatever_its_status(kind: Any, status: int):
+    advice = advised(Failure(kind=kind, status=status, message="cut"))
+    assert isinstance(advice, Retry)
+    assert (advice.uses_try, advice.shared) == (True, False)
 
 
 def test_a_refused_form_is_told_only_by_statuses_that_refuse():
@@ -195,7 +189,16 @@ def test_running_out_of_files_pauses_and_uses_no_try():
     for history in (FRESH, WORN):
         advice = advised(seen, history)
         assert isinstance(advice, Retry)
-        assert (advice.uses_try, advice.shared) == (False, False)
+        assert (advice.delay_s, advice.uses_try, advice.shared) == (1.0, False, False)
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [({"code": "odd", "type": "t"}, "odd"), ({"type": "t"}, "t"), ({}, None)]
+)
+def test_the_row_names_the_code_or_else_the_type(said: dict[str, str], code: str | None):
+    ended = advised(http(418, **said))
+    assert isinstance(ended, Final)
+    assert (ended.error.status, ended.error.code) == (418, code)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +225,10 @@ def test_a_parameter_that_was_not_sent_is_not_rewritten():
     assert final(advised(seen)) == (Outcome.BAD_REQUEST, "http")
 
 
+def test_a_refusal_that_names_no_parameter_is_a_bad_request():
+    assert final(advised(http(400, "No.", code="unsupported_parameter"))) == (Outcome.BAD_REQUEST, "http")
+
+
 def test_the_output_cap_goes_by_its_other_name_once_and_is_never_given_up():
     """P38."""
     seen = http(400, code="unsupported_parameter", param="max_completion_tokens")
@@ -242,8 +249,10 @@ def test_the_output_cap_goes_by_its_other_name_once_and_is_never_given_up():
         http(400, code="model_not_found"),
         http(404, code="DeploymentNotFound"),
         Failure(kind="malformed", status=404, message="<html>404</html>"),
+        http(300),
         http(301),
         http(308),
+        http(400, "Invalid model: mistral-huge"),
     ],
 )
 def test_a_wrong_address_or_model_stops_the_run(seen: Failure):
@@ -306,44 +315,6 @@ def test_other_refusals_are_a_bad_request(status: int):
     assert final(advised(http(status, code="odd"))) == (Outcome.BAD_REQUEST, "http")
 
 
-@pytest.mark.parametrize(
-    "seen",
-    [
-        http(400, code="content_filter"),
-        http(400, code="ResponsibleAIPolicyViolation"),
-        http(400, type="content_policy_violation"),
-        reply(text=None, finish_reason="content_filter"),
-    ],
-)
-def test_a_filter_is_final(seen: Reply | Failure):
-    """P40."""
-    assert final(advised(seen)) == (Outcome.CONTENT_FILTERED, "content_filter")
-
-
-def test_a_refusal_is_final():
-    assert final(advised(reply(text=None, refusal="I can't."))) == (Outcome.REFUSED, "refusal")
-
-
-@pytest.mark.parametrize("reason", ["length", "max_tokens"])
-def test_a_cut_reply_is_asked_for_once_more_with_a_larger_cap(reason: str):
-    """P43."""
-    cut = reply(text='{"city":"Oslo","tags":["fjord","ski', finish_reason=reason)
-    advice = advised(cut)
-    assert isinstance(advice, Enlarge)
-    assert final(advice.otherwise) == (Outcome.TRUNCATED, "truncated")
-    enlarged = History(tries=1, max_tries=5, enlarged=True)
-    assert final(advised(cut, enlarged)) == (Outcome.TRUNCATED, "truncated")
-
-
-def test_a_cap_spent_on_reasoning_is_named_as_such():
-    """P45."""
-    spent = Usage(prompt=10, completion=512, reasoning=512)
-    advice = advised(reply(text=None, finish_reason="length", usage=spent))
-    assert isinstance(advice, Enlarge)
-    assert final(advice.otherwise) == (Outcome.TRUNCATED, "truncated_by_reasoning")
-    assert "512" in advice.otherwise.error.message
-
-
 def test_a_body_over_the_ceiling_is_final():
     seen = Failure(kind="too_large", message="huge", status=200, maybe_paid=True)
     assert final(advised(seen, WORN))[0] is Outcome.INVALID_OUTPUT
@@ -355,11 +326,7 @@ def test_an_item_of_which_nothing_is_known_has_waited_for_nothing_and_may_wait_s
     assert (fresh.params, fresh.dropped, fresh.enlarged) == (frozenset(), frozenset(), False)
 
 
-def test_a_complete_reply_needs_no_advice():
-    assert advised(reply()) is None
-    assert advised(reply(finish_reason=None)) is None
-
-
+KINDS = ("http", "timeout", "connect", "reset", "malformed", "too_large")
 _words = st.one_of(st.none(), st.text(max_size=30))
 
 

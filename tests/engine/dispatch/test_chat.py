@@ -143,6 +143,11 @@ def test_a_page_is_quoted_cut_to_size():
             b'data: {"choices":[{"delta":{"content":"my secret"}}]}',
             "a stream of events, which was not asked for.",
         ),
+        (
+            b'event: message\ndata: {"choices":[{"delta":{"content":"my secret"}}]}',
+            "a stream of events, which was not asked for.",
+        ),
+        (b'"my secret', "10 bytes of JSON that break off or have another form."),
         (b"", "an empty body"),
     ],
 )
@@ -160,6 +165,9 @@ def test_what_was_to_be_a_reply_is_told_apart_and_never_quoted(body: bytes, word
         ({"total_tokens": 15}, None),
         ({"prompt_tokens": 10, "total_tokens": 15}, Usage(prompt=10, completion=5)),
         ({"completion_tokens": 5, "total_tokens": 15}, Usage(prompt=10, completion=5)),
+        ({"completion_tokens": 15, "total_tokens": 15}, Usage(prompt=0, completion=15)),
+        ({"prompt_tokens": 15, "total_tokens": 15}, Usage(prompt=15, completion=0)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, Usage(prompt=0, completion=0)),
         ({"prompt_tokens": 10, "completion_tokens": -1}, None),
         ({"prompt_tokens": True, "completion_tokens": 5}, None),
         ({"prompt_tokens": 10.0, "completion_tokens": 5.0}, Usage(prompt=10, completion=5)),

@@ -136,6 +136,8 @@ def test_a_filter_ends_the_item(row: Any):
             "6 times 7",
         ),
         ({"content": [{"type": "thinking", "thinking": "hm"}, {"text": "42"}]}, "42", "hm"),
+        ({"content": [{"type": "thinking", "thinking": ""}, {"text": "42"}]}, "42", None),
+        ({"content": ["?", {"type": "thinking", "thinking": "hm"}, {"text": "42"}]}, "42", "hm"),
         ({"content": [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "42"}]}, "42", "hm"),
     ],
 )
@@ -233,6 +235,33 @@ def test_a_reply_that_the_service_broke_off_is_tried_again(said: str):
 @pytest.mark.parametrize("said", ["stop", "STOP", "eos", "stop_sequence", "end_turn", "", None])
 def test_other_words_are_an_ordinary_end(said: str | None):
     assert advise(read(200, completion("whole", finish_reason=said)), {}, HISTORY, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "content", "words"),
+    [("No.", "Well", "No."), (None, "I can't.", "I can't."), (None, None, "refusal")],
+)
+def test_the_words_of_a_refusal_are_the_models_where_it_says_any(refusal: Any, content: Any, words: str):
+    body = completion(content, finish_reason="refusal")
+    body["choices"][0]["message"]["refusal"] = refusal
+    seen = read(200, body)
+    assert isinstance(seen, Reply)
+    assert seen.refusal == words
+
+
+@pytest.mark.parametrize("error", [None, {}, "", []])
+def test_a_choice_without_an_error_is_a_reply(error: Any):
+    body = completion("whole")
+    body["choices"][0]["error"] = error
+    assert isinstance(read(200, body), Reply)
+
+
+def test_an_error_of_one_choice_in_words_is_an_error():
+    body = completion("half")
+    body["choices"][0]["error"] = "upstream died"
+    seen = read(200, body)
+    assert isinstance(seen, Failure)
+    assert (seen.status, seen.message) == (502, "upstream died")
 
 
 def test_an_error_of_one_choice_is_an_error():

@@ -73,6 +73,18 @@ def test_what_is_no_such_stream_is_broken(coding: str, stream: bytes):
         inflated(coding, stream)
 
 
+def test_a_stream_of_the_other_format_is_broken():
+    with pytest.raises(BrokenStreamError, match="gzip"):
+        inflated("gzip", zlib.compress(b"{}"))
+    with pytest.raises(BrokenStreamError, match="deflate"):
+        inflated("deflate", gzip.compress(b"{}"))
+
+
+def test_the_shortest_stream_is_read():
+    assert inflated("deflate", raw_deflate(b"")) == b""
+    assert len(raw_deflate(b"")) == 2
+
+
 def test_only_deflate_comes_without_its_header():
     with pytest.raises(BrokenStreamError, match="gzip"):
         inflated("gzip", raw_deflate(b"{}"))

@@ -45,7 +45,10 @@ def test_a_name_is_short_and_can_be_stored(value: Any, name: str | None):
         ({"status": 503}, 503),
         ({"statusCode": 401}, 401),
         ({"code": "rate_limited", "status": 429}, 429),
-        *(({"code": odd}, None) for odd in (299, 600, "42", "4290", "²²²", "x", True, 429.0, None, [429])),
+        *(
+            ({"code": odd}, None)
+            for odd in (299, 600, "42", "4290", "²²²", "x", "abc", "0429", True, 429.0, None, [429])
+        ),
         ("429", None),
         (None, None),
     ],
@@ -70,6 +73,8 @@ def test_words_are_found_wherever_they_stand(key: str):
         ("{no json}", "{no json}"),
         ("[" * 5000, "[" * 400),
         ([{"loc": ["query", "x", 3], "msg": "wrong"}], "query.x.3: wrong"),
+        ([{"loc": ["y" * 50], "msg": "wrong"}], f"{'y' * 40}: wrong"),
+        ([{"loc": list(range(10)), "msg": "wrong"}], "0.1.2.3.4.5.6.7: wrong"),
         ([{"loc": ["query", "x"]}], "An error without a message; it has the keys ['message']."),
         ([1, None, {}], "An error without a message; it has the keys ['message']."),
         ("", "An error without a message; it has the keys ['message']."),
@@ -81,7 +86,14 @@ def test_a_message_of_any_form_is_in_words_and_short(said: Any, words: str):
     assert failed(400, {"error": {"message": said}}).message == words
 
 
+def test_an_error_without_words_is_told_by_its_first_keys():
+    said = {"y" * 50: 1} | {str(number): 1 for number in range(20)}
+    keys = ["y" * 40, *(str(number) for number in range(11))]
+    assert failed(400, {"error": said}).message == f"An error without a message; it has the keys {keys}."
+
+
 def test_the_message_is_told_before_the_name_of_the_error():
+    assert failed(404, {"error": "Not Found", "detail": "no such model"}).message == "no such model"
     assert failed(404, {"error": "Not Found", "message": "no such model"}).message == "no such model"
     assert failed(404, {"error": "Not Found", "message": None}).message == "Not Found"
 
@@ -98,6 +110,12 @@ def test_words_that_are_nested_too_deep_are_let_go():
         said = [said]
     assert failed(400, {"error": {"message": said}}).message.startswith("An error without a message")
     assert failed(400, {"error": {"message": said[0]}}).message == "deep"
+
+
+def test_json_in_a_string_in_json_is_no_deeper_than_it_looks():
+    once = json.dumps([json.dumps(["deep"])])
+    assert failed(400, {"error": {"message": once}}).message == "deep"
+    assert failed(400, {"error": {"message": [once]}}).message == '["deep"]'
 
 
 @pytest.mark.parametrize(
@@ -137,6 +155,19 @@ def test_filters_are_named_in_both_spellings():
     for outer, inner in (("innererror", "content_filter_result"), ("inner_error", "content_filter_results")):
         seen = failed(400, {"error": {"message": "no", outer: {"code": "Policy", inner: hit}}})
         assert (seen.code, seen.message) == ("Policy", "no (filtered: hate, self_harm)")
+
+
+@pytest.mark.parametrize("hit", [{"a": True}, {"a": "filtered"}, {"a": {"filtered": "yes"}}, [], "x", None])
+def test_a_filter_that_does_not_say_so_plainly_is_not_named(hit: Any):
+    """P40."""
+    inner = {"code": "Policy", "content_filter_result": hit}
+    assert failed(400, {"error": {"message": "no", "innererror": inner}}).message == "no"
+
+
+def test_a_filter_with_a_long_name_is_named_in_short():
+    inner = {"content_filter_result": {"y" * 50: {"filtered": True}}}
+    seen = failed(400, {"error": {"message": "no", "innererror": inner}})
+    assert seen.message == f"no (filtered: {'y' * 40})"
 
 
 def test_what_a_check_says_is_read_and_what_was_sent_is_not_repeated():

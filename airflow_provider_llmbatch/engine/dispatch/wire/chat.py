@@ -148,13 +148,10 @@ def _malformed(status: int, message: str, request_id: str | None, keys: tuple[st
 
 def _embedded(data: dict[str, Any], choice: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return what holds the error of a 2xx that is none."""
-    error = data.get("error")
+    error = data.get("error") or (choice.get("error") if choice else None)
     if error:
         return error if isinstance(error, dict) else {"message": error}
-    if data.get("object") == "error":
-        return data
-    error = choice.get("error") if choice else None
-    return error if isinstance(error, dict) and error else None
+    return data if data.get("object") == "error" else None
 
 
 def _quoted(body: bytes) -> str:

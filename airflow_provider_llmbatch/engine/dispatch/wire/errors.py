@@ -47,13 +47,13 @@ def failure(status: int, data: Any, body: bytes, request_id: str | None) -> Fail
     :param data: the body as JSON; None when it is none.
     :param body: the same in bytes.
     """
-    error = _object(data)
-    if status < 200 or error is None:
+    error, is_early = _object(data), status < 200
+    if is_early or error is None:
         return Failure(
-            kind="malformed" if status < 200 or status >= 400 else "http",
+            kind="malformed" if is_early or status >= 400 else "http",
             status=status,
             message=excerpt(body),
-            maybe_paid=status < 200 or status >= 500,
+            maybe_paid=is_early or status >= 500,
             request_id=request_id,
         )
     inner = error.get("innererror", error.get("inner_error"))
@@ -82,7 +82,7 @@ def status_inside(error: Any) -> int | None:
         inner = error.get(key) if isinstance(error, dict) else None
         if isinstance(inner, str) and inner.isascii() and inner.isdigit() and len(inner) == 3:
             inner = int(inner)
-        if isinstance(inner, int) and not isinstance(inner, bool) and 300 <= inner <= 599:
+        if isinstance(inner, int) and 300 <= inner <= 599:
             return inner
     return None
 
@@ -120,11 +120,7 @@ def _object(data: Any) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         return None
     error = data.get("error")
-    if isinstance(error, dict):
-        return error
-    if isinstance(error, str) and not isinstance(data.get("message"), str):
-        return {**data, "message": error}
-    return data
+    return error if isinstance(error, dict) else data
 
 
 def _code(error: dict[str, Any], inner: dict[str, Any], status: int) -> str | None:
@@ -148,9 +144,9 @@ def _told(said: Any, depth: int = 0) -> str | None:
     if depth > _NESTING:
         return None
     if isinstance(said, str):
-        return (_told(_json(said), depth + 1) if said[:1] in ("{", "[") else None) or said or None
+        return (_told(_json(said), depth + 1) if said[:1] in ("{", "[") else None) or said
     if isinstance(said, list):
-        return "; ".join(filter(None, (_told(each, depth + 1) for each in said[:3]))) or None
+        return "; ".join(filter(None, (_told(each, depth + 1) for each in said[:3])))
     if not isinstance(said, dict):
         return None
     words = next(filter(None, (_told(said.get(key), depth + 1) for key in _MESSAGES)), None)
