@@ -25,7 +25,17 @@ What = Literal["rows", "file", "left"]
 #: The source that a split or a mapped function writes.
 ITEMS = "items.jsonl"
 #: Files of numbers and settings, without a text or an id of an item.
-_SILENT = ("task.json", "plan.json", "done.json", "round-", "alerted-", "applied-", "chunk-", "manifest-")
+_SILENT = (
+    "task.json",
+    "plan.json",
+    "done.json",
+    "round-",
+    "alerted-",
+    "applied-",
+    "chunk-",
+    "manifest-",
+    "bill-",
+)
 #: Files that are made anew from the others.
 _REPORTS = ("report.html", "report.md")
 _QUEUE = ("tickets-", "texts-", "log-", "pack-")

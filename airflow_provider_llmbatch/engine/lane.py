@@ -159,6 +159,7 @@ class LaneOpener:
             slack_s=job.connection.limit(credential.account, job.model).arrival_slack,
             reserves_money=self._job.keeps_money,
             now=job.clocks.now,
+            wall=job.clocks.wall,
         )
 
     def _caller(self, route: str, job: Job, most: int) -> Caller:

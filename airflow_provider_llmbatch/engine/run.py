@@ -182,6 +182,7 @@ async def run(
             manifest = account.close(
                 store.compact(), list(lanes), kit.drift.ratio, dispatcher.stopped, saved_usd=saved_usd
             )
+    store.put_bill()
     if again is None:
         manifests.store(folder, manifest)
     return manifest

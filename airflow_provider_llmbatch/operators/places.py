@@ -60,6 +60,11 @@ def run_folder(results_path: str, dag_id: str, run_id: str) -> str:
     return "/".join([results_path, _component(dag_id), _component(run_id)])
 
 
+def dag_folder(results_path: str, dag_id: str) -> str:
+    """Return the folder of all runs of a DAG."""
+    return f"{results_path}/{_component(dag_id)}"
+
+
 def review_folder(results_path: str, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
     """Return the folder of a review task's queue."""
     return f"{task_folder(results_path, dag_id, run_id, task_id, map_index)}/{REVIEW_FOLDER}"

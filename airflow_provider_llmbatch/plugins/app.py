@@ -16,7 +16,7 @@ from starlette.status import (
 
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoreError
 from airflow_provider_llmbatch.plugins import console, stops
-from airflow_provider_llmbatch.plugins.api import health, progress, rollouts, routing
+from airflow_provider_llmbatch.plugins.api import costs, health, progress, rollouts, routing
 from airflow_provider_llmbatch.plugins.api import routes as api
 from airflow_provider_llmbatch.plugins.pages import report_page
 
@@ -67,6 +67,7 @@ def create_app() -> FastAPI:
     app.include_router(progress.router)
     app.include_router(health.router)
     app.include_router(routing.router)
+    app.include_router(costs.router)
     app.include_router(rollouts.router)
     app.add_exception_handler(HTTPException, console.to_login)
     for error, code in _STATUS.items():

@@ -99,6 +99,12 @@ def health() -> HTMLResponse:
     return _page("Routes", "health")
 
 
+@router.get("/costs")
+def costs() -> HTMLResponse:
+    """Show what runs have cost."""
+    return _page("Costs", "costs")
+
+
 @router.get("/static/{name}")
 def static(name: str) -> Response:
     """Return one of the files that the pages are made of."""

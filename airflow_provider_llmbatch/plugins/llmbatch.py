@@ -76,6 +76,13 @@ class LLMBatchPlugin(AirflowPlugin):
             "url_route": "llmbatch-runs",
         },
         {
+            "name": "LLM costs",
+            "href": f"{root()}/costs",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "llmbatch-costs",
+        },
+        {
             "name": "LLM rollouts",
             "href": f"{root()}/rollouts",
             "destination": "nav",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome
 from airflow_provider_llmbatch.engine.state.protocols import Gate
+from airflow_provider_llmbatch.operators.routing import pin
 from airflow_provider_llmbatch.operators.stopping import stop_run
 from tests.console.conftest import REVIEW
 from tests.console.hostile import PAYLOADS
 from tests.engine.review.queues import failed
+from tests.plugins.test_costs_api import connection, spend  # noqa: F401
 from tests.plugins.test_health_api import ENDPOINT, park
 from tests.plugins.test_progress_api import RUN, say
+from tests.plugins.test_routing_api import OTHER, offer
 
 #: What the check of an output came to.
 VERDICT = "p.good[role=status], p.bad[role=status]"
@@ -61,11 +65,15 @@ def test_no_hostile_name_of_a_task_or_a_gate_comes_to_life(visit, run, text):
     say("dispatch", -1, 1, 2, waits_for=text, use={text: 0.5}, counts={text: 1})
     stop_run(*RUN, by=text[:100], why=text[:200])
     park(Gate(name=f"endpoint/{text}"), text)
+    offer(f"endpoint/{text}")
+    pin(f"endpoint/{text}", by=text)
+    spend("billing", "r1", {"served_model": text, "prompt": text})
     page = visit("/llmbatch/routes", "admin")
     page.add_init_script("window.fired = () => { window.isAlive = true }; window.alert = window.fired")
     for path, ready in (
         (f"/llmbatch/dags/{RUN[0]}/runs/{RUN[1]}/progress", "dl"),
         ("/llmbatch/routes", "td"),
+        ("/llmbatch/costs", "canvas"),
     ):
         page.goto(page.url.partition("/llmbatch")[0] + path)
         page.locator(ready).first.wait_for()
@@ -88,30 +96,36 @@ def test_a_text_of_a_megabyte_and_what_is_unseen_are_shown(visit, open_queue):
     )
 
 
-# What is wrong with colours does not hang on the width.
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
-def test_everybody_can_use_the_pages(visit, open_queue, run, theme, width):
+def test_everybody_can_use_the_pages(visit, open_queue, run, connection):  # noqa: F811
     open_queue([failed(n) for n in range(60)])
     park(ENDPOINT, "503")
+    offer(OTHER)
+    pin(OTHER, by="ann")
+    spend("billing", "r1", {"usd": None}, {"served_model": "m-2"})
     for path, ready in (
+        ("/llmbatch/costs", "canvas"),
         (f"/llmbatch/dags/{RUN[0]}/runs/{RUN[1]}/progress", "section"),
         ("/llmbatch/routes", "tbody tr"),
         ("/llmbatch/review", "tbody tr"),
         (REVIEW, "tbody tr"),
         (REVIEW + "#0-1", VERDICT),
     ):
-        page = visit(path, "admin", width=width, theme=theme)
+        page = visit(path, "admin")
         page.locator(ready).first.wait_for()
-        assert _faults(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+        # It comes in past the policy of the page, as a debugger does.
+        page.evaluate(AXE)
+        for width, theme in itertools.product((1280, 400), ("light", "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=theme)
+            assert _faults(page) == [], (path, width, theme)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
         assert not page.errors
         here = page.url.partition("/llmbatch")[0]
         assert all(url.startswith(f"{here}/llmbatch/") for url in page.asked)
 
 
 def _faults(page: Any) -> list[str]:
-    """Return what axe-core finds wrong; it comes in past the policy of the page, as a debugger does."""
-    page.evaluate(AXE)
+    """Return what axe-core finds wrong."""
     found = page.evaluate("axe.run().then((found) => found.violations)")
     return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
 

@@ -83,7 +83,7 @@ class Attempts:
     :param endpoint: where calls go.
     :param slack_s: seconds a request may arrive after its grant; 0 does not look.
     :param reserves_money: whether a budget is kept, so that each call reserves its worst case.
-    :param now: the process's clock.
+    :param now: the process's clock, and ``wall`` Unix seconds.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Attempts:
         slack_s: float,
         reserves_money: bool,
         now: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
         self._caller = caller
         self._limiter = limiter
@@ -115,6 +116,7 @@ class Attempts:
         self._slack_s = slack_s
         self._reserves_money = reserves_money
         self._now = now
+        self._wall = wall
         self.endpoint = endpoint
         #: when each open call left, by item
         self.open: dict[int, float] = {}
@@ -192,7 +194,8 @@ class Attempts:
     def _booking(
         self, course: Course, seen: Reply | Failure, usage: Usage | None, cost: Cost
     ) -> Callable[[], None]:
-        attempt = course.calls
+        attempt, at = course.calls, self._wall()
+        served = seen.model if isinstance(seen, Reply) else None
 
         def book() -> None:
             self._store.book(
@@ -205,6 +208,9 @@ class Attempts:
                 usage=usage,
                 cost=cost,
                 maybe_paid=isinstance(seen, Failure) and seen.maybe_paid,
+                at=at,
+                served_model=served or "",
+                prompt=str(course.request.prompt),
             )
 
         return book

@@ -60,6 +60,9 @@ class Store(Protocol):
         usage: Usage | None,
         cost: Cost,
         maybe_paid: bool,
+        at: float,
+        served_model: str,
+        prompt: str,
     ) -> None:
         """Book a call that is over."""
 

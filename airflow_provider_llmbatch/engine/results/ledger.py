@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from airflow_provider_llmbatch.engine.items import Cost, Usage
 from airflow_provider_llmbatch.engine.results.rows import dump_line, usage_row
+from airflow_provider_llmbatch.engine.results.spending import Spending
 from airflow_provider_llmbatch.errors import StoreError
 
 _MICRO = Decimal(1_000_000)
@@ -39,6 +40,12 @@ class Settled:
     maybe_paid: bool = False
     #: the try that sent it, when a later try writes this line for it
     fence: int | None = None
+    #: Unix seconds at which it was over; None when not known
+    at: float | None = None
+    #: the model that the service names as the one that answered; empty when it does not
+    served_model: str = ""
+    #: ``name@version``
+    prompt: str = ""
 
 
 class Totals:
@@ -52,6 +59,8 @@ class Totals:
         self._prompt = self._cached = self._completion = self._reasoning = 0
         self._estimated = self._unpriced = False
         self._micro_usd = Decimal(0)
+        #: the same by day, model and prompt
+        self.spending = Spending()
 
     @property
     def usage(self) -> Usage:
@@ -69,19 +78,24 @@ class Totals:
         """Money of all calls."""
         return Cost(usd=self._micro_usd / _MICRO, unpriced=self._unpriced)
 
-    def add(self, usage: Usage | None, cost: Cost, maybe_paid: bool) -> None:
+    def add(self, call: Settled) -> None:
         """Count one settled call."""
-        self._add(None if usage is None else usage_row(usage), cost.usd * _MICRO, cost.unpriced, maybe_paid)
+        self.add_row(_row(call))
 
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Count one settled call of a ledger file."""
-        self._add(row["usage"], Decimal(row["micro_usd"]), row["unpriced"], row["maybe_paid"])
-
-    def _add(
-        self, usage: Mapping[str, Any] | None, micro_usd: Decimal, unpriced: bool, maybe_paid: bool
-    ) -> None:
+        usage, micro_usd, unpriced = row["usage"], Decimal(row["micro_usd"]), row["unpriced"]
         self.settled += 1
-        self.maybe_paid += maybe_paid
+        self.maybe_paid += row["maybe_paid"]
+        self.spending.add(
+            at=row.get("at"),
+            model=row.get("served") or row["model"],
+            prompt=row.get("prompt", ""),
+            usage=usage,
+            micro_usd=micro_usd,
+            unpriced=unpriced,
+            maybe_paid=row["maybe_paid"],
+        )
         if usage is None:
             return
         self._prompt += usage["prompt"]
@@ -109,22 +123,28 @@ def sent_line(index: int, attempt: int) -> bytes:
 
 def settled_line(call: Settled) -> bytes:
     """Return the line of a call that is over; money is decimal text in micro-dollars."""
-    return dump_line(
-        {
-            "k": "settled",
-            "i": call.index,
-            "t": call.attempt,
-            "status": call.status,
-            "maybe_paid": call.maybe_paid,
-            "credential": call.credential,
-            "endpoint": call.endpoint,
-            "model": call.model,
-            "usage": call.usage and usage_row(call.usage),
-            "micro_usd": format(call.cost.usd * _MICRO, "f"),
-            "unpriced": call.cost.unpriced,
-            **({} if call.fence is None else {"f": call.fence}),
-        }
-    )
+    return dump_line(_row(call))
+
+
+def _row(call: Settled) -> dict[str, Any]:
+    served = call.served_model if call.served_model != call.model else ""
+    return {
+        "k": "settled",
+        "i": call.index,
+        "t": call.attempt,
+        "status": call.status,
+        "maybe_paid": call.maybe_paid,
+        "credential": call.credential,
+        "endpoint": call.endpoint,
+        "model": call.model,
+        "usage": call.usage and usage_row(call.usage),
+        "micro_usd": format(call.cost.usd * _MICRO, "f"),
+        "unpriced": call.cost.unpriced,
+        **({} if call.fence is None else {"f": call.fence}),
+        **({} if call.at is None else {"at": round(call.at)}),
+        **({"served": served} if served else {}),
+        **({"prompt": call.prompt} if call.prompt else {}),
+    }
 
 
 def read(name: str, fence: int, file: BinaryIO, totals: Totals) -> None:

@@ -3,8 +3,8 @@ Names of the files in a result folder.
 
 ``part-<chunk>-<fence>-<n>.jsonl`` rows · ``ledger-<chunk>-<fence>-<n>.jsonl`` settled calls ·
 ``chunk-<chunk>.json`` what the chunk's results answer · ``manifest-<chunk>.json`` its account, once it has
-ended. Fence 0 is a compacted part; its ``n`` is the fence of the try that put it together. Files that begin
-with a dot are not finished.
+ended · ``bill-<chunk>.json`` what its ledgers add up to. Fence 0 is a compacted part; its ``n`` is the fence
+of the try that put it together. Files that begin with a dot are not finished.
 """
 
 from __future__ import annotations
@@ -62,3 +62,8 @@ def is_draft_of(name: str, chunk: int) -> bool:
 def manifest_file(chunk: int) -> str:
     """Return the name of the file that holds a chunk's manifest."""
     return f"manifest-{chunk:05d}.json"
+
+
+def bill_file(chunk: int) -> str:
+    """Return the name of the file that holds what a chunk's ledgers add up to."""
+    return f"bill-{chunk:05d}.json"

@@ -65,8 +65,8 @@ def highest_fence(folder: Folder, chunk: int) -> int:
 def spent(folder: Folder) -> tuple[Usage, Cost]:
     """Return the tokens and the money in all ledgers of a folder, whatever their chunk."""
     found = map(names.parse, folder.names())
-    totals = _totals(folder, [name for name in found if name is not None and name.kind == "ledger"])
-    return totals.usage, totals.cost
+    all_of_them = totals(folder, [name for name in found if name is not None and name.kind == "ledger"])
+    return all_of_them.usage, all_of_them.cost
 
 
 def counting(parts: Mapping[PartName, int], since: int) -> Files:
@@ -100,8 +100,8 @@ def survey(folder: Folder, chunk: int, start: int, stop: int, since: int = 0) ->
     :raises StoreError: when anything is there that cannot be read.
     """
     where = rows_of(folder, chunk, start, stop, since)
-    totals, unbooked = books(folder, chunk)
-    return Found(where=where, totals=totals, unbooked=unbooked)
+    booked, unbooked = books(folder, chunk)
+    return Found(where=where, totals=booked, unbooked=unbooked)
 
 
 def books(folder: Folder, chunk: int) -> tuple[Totals, tuple[Settled, ...]]:
@@ -114,20 +114,26 @@ def books(folder: Folder, chunk: int) -> tuple[Totals, tuple[Settled, ...]]:
     :raises StoreError: when anything is there that cannot be read.
     """
     parts, ledgers = files_of(folder, chunk)
-    totals = _totals(folder, list(ledgers))
-    unbooked = tuple(_unbooked(folder, list(ledgers), list(parts), totals))
+    found = totals(folder, list(ledgers))
+    unbooked = tuple(_unbooked(folder, list(ledgers), list(parts), found))
     for call in unbooked:
-        totals.open.discard((call.fence or 0, call.index, call.attempt))
-        totals.add(call.usage, call.cost, maybe_paid=False)
-    return totals, unbooked
+        found.open.discard((call.fence or 0, call.index, call.attempt))
+        found.add(call)
+    return found, unbooked
 
 
-def _totals(folder: Folder, ledgers: list[PartName]) -> Totals:
-    totals = Totals()
+def totals(folder: Folder, ledgers: list[PartName]) -> Totals:
+    """
+    Return what some ledgers add up to.
+
+    :raises FileNotFoundError: when one is gone since the look.
+    :raises StoreError: for a line that cannot be read.
+    """
+    found = Totals()
     with Shelf(folder, [str(name) for name in ledgers]) as shelf:
         for number, name in enumerate(ledgers):
-            ledger.read(str(name), name.fence, shelf.get(number), totals)
-    return totals
+            ledger.read(str(name), name.fence, shelf.get(number), found)
+    return found
 
 
 def _unbooked(
@@ -172,6 +178,8 @@ def _difference(row: Result, fence: int, attempt: int, usage: Usage, cost: Cost)
         credential=row.credential or "",
         endpoint=row.endpoint or "",
         model=row.served_model or "",
+        at=row.started_at or None,
+        prompt="" if row.prompt is None else str(row.prompt),
         usage=Usage(
             prompt=row.usage.prompt - usage.prompt,
             cached=row.usage.cached - usage.cached,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_llmbatch.engine.items import Result
-from airflow_provider_llmbatch.engine.results import ledger, names, resume, rows
+from airflow_provider_llmbatch.engine.results import bills, ledger, names, resume, rows
 from airflow_provider_llmbatch.engine.results.answers import (
     Answers,
     OnExisting,
@@ -55,6 +55,8 @@ class ResultStore:
     totals: Totals
     #: open calls of earlier tries
     cut_off: int
+    #: ledgers of earlier tries, with their bytes before they were read
+    earlier: Mapping[str, int]
     _rows: Appender
     _ledger: Appender
     round: int = 0
@@ -79,7 +81,7 @@ class ResultStore:
     def book(self, **call: Any) -> None:
         """Book a call that is over; takes the fields of :class:`.ledger.Settled`."""
         settled = Settled(**call)
-        self.totals.add(settled.usage, settled.cost, settled.maybe_paid)
+        self.totals.add(settled)
         self._ledger.write(ledger.settled_line(settled))
 
     def row(self, index: int) -> Result:
@@ -114,6 +116,16 @@ class ResultStore:
         """
         self._refuse_if_restarted()
         return resume.steadily(self.folder, self._compact)
+
+    def put_bill(self) -> None:
+        """
+        Keep what the chunk has cost beside its ledgers, once they are closed.
+
+        What older tries have booked since this one was opened makes it void for readers.
+        """
+        ledgers = resume.files_of(self.folder, self.answers.chunk)[1]
+        own = {str(name): size for name, size in ledgers.items() if name.fence == self.fence}
+        bills.put(self.folder, self.answers.chunk, self.totals.spending, {**self.earlier, **own})
 
     def _compact(self) -> Where:
         try:
@@ -210,6 +222,7 @@ def open_store(
         check_answers(folder, earlier, answers, mode)
     for name in filter(lambda name: names.is_draft_of(name, answers.chunk), folder.names()):
         folder.remove(name)
+    older = {str(name): size for name, size in resume.files_of(folder, answers.chunk)[1].items()}
     totals, unbooked = resume.steadily(folder, lambda: resume.books(folder, answers.chunk))
     rows_file, book, fence = _create(folder, answers.chunk, fence, str(make_id()))
     for call in unbooked:
@@ -233,6 +246,7 @@ def open_store(
         where=where,
         totals=totals,
         cut_off=len(totals.open),
+        earlier=older,
         _rows=rows_file,
         _ledger=book,
         round=round,

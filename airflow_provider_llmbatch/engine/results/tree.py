@@ -32,6 +32,29 @@ def folders_below(location: str, *, filesystem: Any | None = None) -> list[str]:
     return sorted(location.rstrip("/") + parent for parent in parents)
 
 
+def files_below(location: str, *, filesystem: Any | None = None) -> dict[str, dict[str, int]]:
+    """
+    Return the files at and below a path or URL: for each folder that holds any, their bytes by name.
+
+    :param filesystem: fsspec file system of a URL; chosen from the URL when None.
+    :raises StoreError: when it cannot be listed.
+    """
+    found: dict[str, dict[str, int]] = {}
+    if is_local(location):
+        for folder in _local(location.rpartition("://")[2]):
+            with os.scandir(folder) as entries:
+                found[folder] = {each.name: each.stat().st_size for each in entries if each.is_file()}
+        return found
+    files, inside = locate(location, filesystem)
+    inside = inside.rstrip("/")
+    with _told(location):
+        listed = _none_if_absent(files, functools.partial(files.find, detail=True), inside)
+    for name, about in dict(listed).items():
+        folder = location.rstrip("/") + posixpath.dirname(name).removeprefix(inside)
+        found.setdefault(folder, {})[posixpath.basename(name)] = int(about["size"] or 0)
+    return found
+
+
 def names_in(location: str, *, filesystem: Any | None = None) -> list[str]:
     """
     Return the names of the folders right in a path or URL, sorted.
@@ -51,7 +74,7 @@ def names_in(location: str, *, filesystem: Any | None = None) -> list[str]:
     )
 
 
-def _none_if_absent(files: Any, ask: Callable[[str], list[Any]], inside: str) -> list[Any]:
+def _none_if_absent(files: Any, ask: Callable[[str], Any], inside: str) -> Any:
     try:
         files.invalidate_cache()
         return ask(inside)

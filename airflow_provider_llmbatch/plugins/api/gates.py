@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,6 +71,18 @@ def is_asked(round: Round, user: Any) -> bool:
     """Whether a user is among those whom the task has named, if it has named any."""
     assigned = {id for id, _ in round.terms.assigned}
     return not assigned or get_auth_manager().is_authorized_hitl_task(assigned_users=assigned, user=user)
+
+
+async def may_read_connections(request: Request, user: GetUserDep) -> bool:
+    """Whether a user may read connections."""
+    try:
+        asked: Any = requires_access_connection("GET")(request, user)
+        # Some versions of Airflow look up the teams of connections first.
+        if inspect.isawaitable(asked):
+            await asked
+    except HTTPException:
+        return False
+    return True
 
 
 def _passes(gate: Any, request: Request, user: Any) -> bool:

@@ -73,6 +73,7 @@ async def attempts(
                 slack_s=slack_s,
                 reserves_money=True,
                 now=time.monotonic,
+                wall=time.time,
             ),
             limiter,
         )
