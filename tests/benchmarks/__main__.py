@@ -50,6 +50,7 @@ TARGETS: Mapping[str, tuple[str, float]] = {
     "rollout_paused_by_mistake": ("<=", 0.05),
     "rollout_paused_rightly": (">=", 0.95),
     "rollout_grade_s": ("<=", 5),
+    "rollout_bertscore_s": ("<=", 90),
     "rollout_compare_s": ("<=", 0.1),
     "rollout_compare_tied_s": ("<=", 5),
     "seed.ours.errors_percent": ("<=", 0),

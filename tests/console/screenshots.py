@@ -7,14 +7,22 @@ The pages are the real ones, over queues and progress that were made for the pic
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome, PromptRef, Usage
 from airflow_provider_llmbatch.engine.results.folder import open_folder
+from airflow_provider_llmbatch.engine.rollout.scores import Scores
+from airflow_provider_llmbatch.engine.state.protocols import Gate
 from airflow_provider_llmbatch.operators.places import Note, leave_note, task_folder
+from airflow_provider_llmbatch.operators.routing import pin
 from tests.console.conftest import REVIEW
 from tests.engine.review.queues import failed
+from tests.engine.rollout.whole import close_round, rollout
+from tests.plugins.test_costs_api import NOW, connection, spend, take_of  # noqa: F401
+from tests.plugins.test_health_api import park
 from tests.plugins.test_progress_api import RUN, say
+from tests.plugins.test_routing_api import in_state, offer
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 SCHEMA = {
@@ -72,3 +80,86 @@ def test_picture_of_a_run(visit, results_path, tmp_path, monkeypatch):
     page.set_viewport_size({"width": 1000, "height": 500})
     page.get_by_text("6,010 of 10,000 items").wait_for()
     page.screenshot(path=IMAGES / "console-run.png")
+
+
+QUESTIONS = (
+    ("how-far", "About 384,400 kilometres on average.", "384,400 km"),
+    ("who-wrote", "It was written by Mary Shelley.", "Mary Shelley"),
+    ("capital", "The capital of Australia is Canberra.", "Canberra"),
+    ("boils", "Water boils at 100 degrees Celsius at sea level.", "100 degrees Celsius"),
+    ("longest", "The Nile is usually named as the longest river.", "The Nile"),
+    ("why-sky", "Air scatters blue light more than red light.", "Because the sea is blue."),
+)
+
+
+def test_picture_of_a_rollout(visit, results_path):
+    steps = rollout(results_path, "shorter", "answers")
+    draw = random.Random(11)
+    right = [f"{long} ({number})" for number in range(20) for _, long, _ in QUESTIONS]
+    ids = [f"{name}-{number}" for number in range(20) for name, _, _ in QUESTIONS]
+    for number in range(3):
+        said = {"base": [], "candidate": []}
+        for text in right:
+            for answers in said.values():
+                half = " ".join(word for word in text.split() if draw.random() < 0.7)
+                answers.append(text if draw.random() < 0.85 else half)
+            if number == 2 and text.startswith("Air"):
+                said["candidate"][-1] = QUESTIONS[-1][2]
+        usual = {"paired": False, "lower_is_better": True}
+        live = Scores(
+            metric="latency_ms",
+            base={str(n): draw.gauss(900, 150) for n in range(300)},
+            candidate={str(n): draw.gauss(620, 120) for n in range(60)},
+            **usual,
+        )
+        metrics = ["token_f1", "bleu"]
+        close_round(results_path, steps, **said, right=right, ids=ids, metrics=metrics, live=[live])
+    page = visit("/llmbatch/dags/answers/rollouts/shorter", width=1000)
+    page.set_viewport_size({"width": 1000, "height": 1200})
+    page.locator(".chart canvas").nth(1).wait_for()
+    page.screenshot(path=IMAGES / "console-rollout.png")
+    pair = page.locator("section.box", has=page.locator("h3")).first
+    pair.screenshot(path=IMAGES / "console-pair.png")
+
+
+def test_picture_of_costs(visit, connection, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
+    draw = random.Random(5)
+    models = ("small-1-2026-05-01", "large-1-2026-03-12")
+    for dag, prompts, share in (
+        ("billing_tickets", ("ticket@3", "ticket@4"), 1.0),
+        ("catalogue", ("describe@7",), 0.45),
+        ("night_summaries", ("summary@2",), 0.2),
+    ):
+        calls = [
+            {
+                **{"days": day, "prompt": prompts[-1] if day < 9 else prompts[0]},
+                **{"served_model": models[draw.random() < 0.2], "usd": f"{draw.uniform(2, 6) * share:.4f}"},
+                "usage": Usage(prompt=draw.randrange(90_000, 400_000), cached=40_000, completion=30_000),
+            }
+            for day in range(30)
+            if (NOW.weekday() - day) % 7 < 5
+        ]
+        spend(dag, "scheduled__1", *calls)
+    monkeypatch.setenv("AIRFLOW_CONN_LLM_TEAM", json.dumps(connection))
+    take_of(connection, tokens=1900, micro_usd=61_250_000)
+    page = visit("/llmbatch/costs", "op", width=1000)
+    page.locator("canvas").wait_for()
+    page.get_by_role("progressbar", name="Use of budget spring").wait_for()
+    page.screenshot(path=IMAGES / "console-costs.png", full_page=True)
+
+
+def test_picture_of_routes(visit, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
+    main, spare, backup = (
+        f"endpoint/https://{host}/v1/small-1" for host in ("llm.example", "spare.example", "own.example")
+    )
+    offer(main, spare, backup)
+    park(Gate(name=main, probe_s=60.0), "503")
+    park(Gate(name="credential/team-b/1f0c@llm.example", sticky=True), "401 invalid_api_key")
+    in_state(lambda state: state.add_latencies({main: {52: 40}, spare: {40: 40}}, 60.0))
+    pin(spare, by="ann")
+    page = visit("/llmbatch/routes", "op", width=1000, theme="dark")
+    page.set_viewport_size({"width": 1000, "height": 470})
+    page.get_by_text("pinned by ann").wait_for()
+    page.screenshot(path=IMAGES / "console-routes.png")

@@ -100,9 +100,10 @@ export function effectChart(known, metric) {
   ];
 }
 
+// Of a bin that is empty nothing is drawn.
 const share = (counts) => {
   const whole = counts.reduce((sum, each) => sum + each, 0);
-  return counts.map((each) => (whole ? each / whole : 0));
+  return counts.map((each) => (each ? each / whole : null));
 };
 
 // How many of each arm have which score, as shares of the arm.
