@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,8 @@ class Installation:
     home: Path
     url: str
     client: httpx.Client
+    #: who may sign in: roles by name; the name is the password too. With nobody everybody is an administrator.
+    people: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
@@ -81,7 +83,9 @@ class Installation:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.home / "dags"),
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "2",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": str(not self.people),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(map(":".join, self.people.items())),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__HOST": "127.0.0.1",
@@ -91,6 +95,15 @@ class Installation:
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         }
+
+    def sign_in(self) -> None:
+        """Make the following requests those of an administrator: the first of the people, where there are any."""
+        if self.people:
+            name = next(iter(self.people))
+            answer = self.request("POST", "/auth/token", {"username": name, "password": name})
+        else:
+            answer = self.request("GET", "/auth/token")
+        self.client.headers["Authorization"] = f"Bearer {answer['access_token']}"
 
     def request(self, method: str, path: str, content: Any = None) -> Any:
         """Ask the API as an administrator."""
@@ -152,7 +165,9 @@ class Run:
             return self.installation.request("GET", path)["value"]
         except AssertionError as nothing:
             told = self.log(task_id, instance["try_number"])[-6000:]
-            raise AssertionError(f"{task_id} is {instance['state']} and returned nothing:\n{told}") from nothing
+            raise AssertionError(
+                f"{task_id} is {instance['state']} and returned nothing:\n{told}"
+            ) from nothing
 
     def log(self, task_id: str, try_number: int) -> str:
         return json.dumps(
@@ -170,26 +185,33 @@ def talking_to(port: int, family: subprocess.Popen[bytes]) -> psutil.Process | N
 
 
 @contextmanager
-def installed(home: Path, database: Path, dag_file: Path) -> Iterator[Installation]:
+def installed(
+    home: Path, database: Path, dag_file: Path, people: Mapping[str, str] | None = None
+) -> Iterator[Installation]:
     """
     Run an Airflow with one DAG file, which is called as its DAG.
 
     :param home: an empty folder.
     :param database: a SQLite file that Airflow has made; it is copied.
+    :param dag_file: the folders ``prompts`` and ``data`` beside it come along.
+    :param people: roles by name of those who may sign in, an administrator first.
     """
     with closing(sqlite3.connect(database)) as made, closing(sqlite3.connect(home / "airflow.db")) as own:
         made.backup(own)
     (home / "dags").mkdir()
     shutil.copy(dag_file, home / "dags")
+    for beside in ("prompts", "data"):
+        if (dag_file.parent / beside).exists():
+            shutil.copytree(dag_file.parent / beside, home / "dags" / beside)
+    (home / "passwords.json").write_text(json.dumps({name: name for name in people or {}}))
     url = f"http://127.0.0.1:{free_port()}"
     with httpx.Client(timeout=30.0) as client:
-        airflow = Installation(home, url, client)
+        airflow = Installation(home, url, client, people or {})
         try:
             airflow.start_all()
             assert airflow.start("dags", "reserialize").wait() == 0, (home / "dags.log").read_text()
             until(airflow.answers, "the API server")
-            token = airflow.request("GET", "/auth/token")["access_token"]
-            client.headers["Authorization"] = f"Bearer {token}"
+            airflow.sign_in()
             # The database may know the DAG from before, as Airflow makes them: paused.
             airflow.request("PATCH", f"/api/v2/dags/{dag_file.stem}", {"is_paused": False})
             yield airflow

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from airflow_provider_llmbatch.operators import parking
 from airflow_provider_llmbatch.operators.review import LLMBatchReviewOperator
 from airflow_provider_llmbatch.sensors.review import LLMBatchReviewSensor
 from tests.operators.stage import PROMPT, Stage
+from tests.services.webhooks import catching
 
 # A library of Apprise's asks for it.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
@@ -227,24 +226,8 @@ def test_a_sensor_waits_for_the_review_of_another_dag(stage, review):
 @pytest.fixture
 def catcher() -> Iterator[tuple[str, list[Any]]]:
     """Run a server that takes webhooks; return its address and what it has got."""
-    got: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"json://127.0.0.1:{server.server_port}/hook", got
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with catching() as found:
+        yield found
 
 
 def alerts(monkeypatch, **connection: Any) -> None:

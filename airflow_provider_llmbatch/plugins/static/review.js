@@ -193,8 +193,11 @@ async function decideMany(kind) {
 const go = {
   to: (id) => (location.hash = encodeURIComponent(id)),
   back: () => (location.hash = ""),
-  decided: async (next) => {
+  decided: async (id, next) => {
+    const isStillHere = () => decodeURIComponent(location.hash.slice(1)) === id;
     await loadQueue(queue.round);
+    // Whoever has gone elsewhere meanwhile stays there.
+    if (!isStillHere()) return opened ? undefined : loadTickets();
     if (next) go.to(next);
     else go.back();
   },

@@ -157,7 +157,7 @@ function actions(queue, ticket, go) {
     if (!wish) return;
     const replaces = ticket.decision ? { replaces: ticket.decision.id } : {};
     const told = await decide(queue, { ...wish, ...replaces, tickets: [ticket.id] }, output);
-    if (told?.decided || told?.already || told?.conflicts_total) go.decided(ticket.next ?? ticket.previous);
+    if (told?.decided || told?.already || told?.conflicts_total) go.decided(ticket.id, ticket.next ?? ticket.previous);
   };
   const before = said(ticket.texts, queue.schema);
   const editing = editor(queue, start(before, queue.schema), before);
