@@ -47,7 +47,7 @@ class Installation:
     home: Path
     url: str
     client: httpx.Client
-    #: who may sign in: roles by name; the name is the password too. With nobody everybody is an administrator.
+    #: who may sign in: roles by name, which is the password too; with nobody everybody may do all
     people: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class Installation:
         }
 
     def sign_in(self) -> None:
-        """Make the following requests those of an administrator: the first of the people, where there are any."""
+        """Make the following requests those of an administrator: of the first of the people, if any."""
         if self.people:
             name = next(iter(self.people))
             answer = self.request("POST", "/auth/token", {"username": name, "password": name})
