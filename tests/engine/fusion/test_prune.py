@@ -40,6 +40,11 @@ def pruned(whole):
     return graph
 
 
+@pytest.fixture(scope="module")
+def every_kind():
+    return fresh(read_schema({**SCHEMA, "facts": {"kind": "facts"}}), seed=0)
+
+
 def said(graph):
     with torch.inference_mode():
         return graph(batch_of(PICTURES, RECORDS), PLAIN)
@@ -130,9 +135,8 @@ def test_a_pruned_model_can_be_trained_on(pruned):
         ("ct", 0.75, "above 0 and up to 0.5"),
     ],
 )
-def test_what_cannot_be_pruned_is_refused_with_words(name, share, words):
-    graph = fresh(read_schema({**SCHEMA, "facts": {"kind": "facts"}}), seed=0)
-    before = digest(graph)
+def test_what_cannot_be_pruned_is_refused_with_words(every_kind, name, share, words):
+    before = digest(every_kind)
     with pytest.raises(ConfigurationError, match=words):
-        prune(graph, name, share)
-    assert digest(graph) == before
+        prune(every_kind, name, share)
+    assert digest(every_kind) == before
