@@ -20,7 +20,7 @@ from airflow_provider_llmbatch.simulator.server import running
 from airflow_provider_llmbatch.simulator.settings import SimulatorSettings
 from tests.console.conftest import BELOW
 from tests.console.hostile import PAYLOADS
-from tests.console.test_looks import NEVER_MADE, _faults
+from tests.console.test_looks import AXE, NEVER_MADE, _faults
 from tests.engine.rollout.trials import ANN, NOW, paired
 from tests.engine.rollout.whole import DAG, NAME, RIGHT, RULES, WRONG, close_round, rollout
 from tests.operators.stage import Service, Stage
@@ -160,7 +160,7 @@ def test_a_pause_by_click_is_seen_by_a_dispatch_that_runs(visit, stage):
     task = stage.dispatch(source=stage.items(300), prompt="rollout:kinder")
     dispatch = threading.Thread(target=stage.run, args=(task,))
     dispatch.start()
-    while len(stage.service.arrivals()) < 30:
+    while dispatch.is_alive() and len(stage.service.arrivals()) < 30:
         page.wait_for_timeout(50)
     page.locator("dialog").get_by_role("button", name="Pause").click()
     page.get_by_role("heading", name="paused").wait_for()
@@ -227,6 +227,7 @@ def test_no_hostile_text_of_a_rollout_comes_to_life(visit, results_path, steps):
 
 def test_everybody_can_use_the_page_of_a_rollout(visit, tried):
     page = visit(PAGE)
+    page.evaluate(AXE)
     for width in (1280, 400):
         for theme in ("light", "dark"):
             page.set_viewport_size({"width": width, "height": 900})
@@ -240,6 +241,7 @@ def test_everybody_can_use_the_page_of_a_rollout(visit, tried):
     assert _faults(page) == []
     page.goto(page.context.site + "/llmbatch/rollouts")
     page.locator("tbody tr").first.wait_for()
+    page.evaluate(AXE)
     assert _faults(page) == []
     assert not page.errors
     assert all(url.startswith(f"{page.context.site}/llmbatch/") for url in page.asked)
