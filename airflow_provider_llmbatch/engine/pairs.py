@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,13 +34,21 @@ class Pair:
 
 
 def most_unlike(
-    sheet: Sheet, scores: Scores, side: Side, *, start: int, stop: int, open_folder: Callable[[str], Folder]
+    sheet: Sheet,
+    scores: Scores,
+    side: Side,
+    *,
+    start: int,
+    stop: int,
+    graded_by: float,
+    open_folder: Callable[[str], Folder],
 ) -> tuple[int, list[Pair]]:
     """
     Return how many pairs differ, and some of them with their answers, those that differ most first.
 
     :param scores: one of the paired metrics of the sheet.
     :param start: the first of them, and ``stop`` the one after the last.
+    :param graded_by: Unix seconds by which all was graded; what was asked later was not.
     :raises StoreError: when answers that are there cannot be read.
     """
     sign = -1.0 if scores.lower_is_better else 1.0
@@ -53,7 +62,14 @@ def most_unlike(
         key=lambda unit: (-abs(effects[unit]), unit),
     )
     page = differing[start:stop]
-    found = {arm: _answers(sheet.golden.get(arm, ()), arm, set(page), open_folder) for arm in ARMS}
+    found = {
+        arm: {
+            result.id: result
+            for result in _answers(sheet.golden.get(arm, ()), arm, set(page), open_folder)
+            if result.started_at <= graded_by
+        }
+        for arm in ARMS
+    }
     pairs = [
         Pair(
             id=unit,
@@ -73,14 +89,10 @@ def _is_on(side: Side, effect: float) -> bool:
 
 def _answers(
     places: Iterable[Place], arm: Arm, wanted: set[str], open_folder: Callable[[str], Folder]
-) -> dict[str, Result]:
-    """Return the answers of an arm by item; results that were deleted are none."""
-    found: dict[str, Result] = {}
+) -> Iterator[Result]:
+    """Yield the answers of an arm; results that were deleted are none."""
     for place in places if wanted else ():
-        try:
+        with contextlib.suppress(InputError):
             for result in results(open_folder(place.result_path), chunks=[place.chunk]):
                 if result.id in wanted and result.variant in (arm, None):
-                    found[result.id] = result
-        except InputError:
-            continue
-    return found
+                    yield result

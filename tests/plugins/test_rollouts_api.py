@@ -139,6 +139,19 @@ def test_pairs_that_differ_most_come_first_with_both_answers_and_grades(api, res
     assert len(api(f"{pairs}&side=better&limit=2&offset=3", "viewer").json()["pairs"]) == 1
 
 
+def test_answers_that_were_asked_for_after_the_round_are_not_shown_for_those_that_were_graded(
+    api, results_path, steps
+):
+    close_round(results_path, steps)
+    for file in (Path(results_path) / DAG / "run-1" / "golden_candidate").glob("part-*"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        later = [json.dumps({**row, "started_at": "2031-01-01T00:00:00Z"}) + "\n" for row in rows]
+        file.write_text("".join(later))
+    (pair,) = api(f"{PATH}/rounds/1/pairs?metric=token_f1", "viewer").json()["pairs"]
+    assert pair["base_answer"]["text"] == RIGHT[0]
+    assert pair["candidate_answer"] is None
+
+
 def test_answers_and_grades_that_are_gone_are_said_to_be_gone(api, results_path, steps):
     close_round(results_path, steps)
     shutil.rmtree(Path(results_path) / DAG / "run-1" / "golden_base")

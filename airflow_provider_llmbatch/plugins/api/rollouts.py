@@ -13,6 +13,7 @@ from airflow_provider_llmbatch.engine.journal import Person
 from airflow_provider_llmbatch.engine.pairs import Side, most_unlike
 from airflow_provider_llmbatch.engine.rollout.distribution import distribution
 from airflow_provider_llmbatch.engine.rollout.sheet import Sheet
+from airflow_provider_llmbatch.engine.rollout.standing import RoundOf
 from airflow_provider_llmbatch.errors import InputError
 from airflow_provider_llmbatch.operators.rollouts import dags_with_rollouts, read_sheet, rollouts_of
 from airflow_provider_llmbatch.operators.storage import open_folder
@@ -96,7 +97,7 @@ def list_rounds(
 @router.get(_ROLLOUT + "/rounds/{number}/distributions", dependencies=[MAY_READ])
 def show_distributions(log: LogDep, number: int) -> Distributions:
     """Count the scores of a round."""
-    scores = _sheet(log, number).scores
+    scores = _sheet(log, _round(log, number)).scores
     return Distributions(
         distributions=[answers.distribution_shape(each.metric, distribution(each)) for each in scores]
     )
@@ -112,7 +113,8 @@ def list_pairs(
     offset: Offset = 0,
 ) -> PairPage:
     """List the pairs of the golden set that differ most by a metric, with both answers."""
-    sheet = _sheet(log, number)
+    round = _round(log, number)
+    sheet = _sheet(log, round)
     scores = next((each for each in sheet.scores if each.metric == metric), None)
     if scores is None or not scores.paired:
         raise InputError(
@@ -125,6 +127,7 @@ def list_pairs(
         side,
         start=offset,
         stop=offset + limit,
+        graded_by=round.at,
         open_folder=lambda path: open_folder(path, read_only=True),
     )
     return PairPage(total=total, pairs=[answers.pair_shape(pair) for pair in pairs])
@@ -153,14 +156,20 @@ def act(
     return answers.whole(log.steps, standing, may_act=True)
 
 
-def _sheet(log: Log, number: int) -> Sheet:
-    """Return the scores of a round."""
+def _round(log: Log, number: int) -> RoundOf:
     log.standing()
     round = next((each for each in log.steps.rounds if each.number == number), None)
     if round is None:
         raise HTTPException(status.HTTP_404_NOT_FOUND, f"There is no round {number}.")
+    return round
+
+
+def _sheet(log: Log, round: RoundOf) -> Sheet:
+    """Return the scores of a round."""
     if not round.grades:
-        raise HTTPException(status.HTTP_404_NOT_FOUND, f"Round {number} does not say where its grades are.")
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, f"Round {round.number} does not say where its grades are."
+        )
     try:
         return read_sheet(log.folder, round.grades)
     except InputError as error:
