@@ -154,6 +154,20 @@ class Run:
 
         return until(there, f"{task_id} in {states}")
 
+    def wait_for_exit(self, task_id: str, times: int) -> None:
+        """
+        Wait until the scheduler has taken note that a task's process has ended so many times.
+
+        A parked task that is woken before is taken for one that was killed, and started anew by Airflow.
+        """
+        said = ("Received executor event", f"task_id='{task_id}', run_id='{self.run_id}'")
+
+        def noted() -> bool:
+            lines = (self.installation.home / "scheduler.log").read_text().splitlines()
+            return sum(all(part in line for part in said) for line in lines) >= times
+
+        until(noted, f"end {times} of {task_id}")
+
     def clear(self, task_id: str) -> None:
         clear = {"dry_run": False, "task_ids": [task_id], "dag_run_id": self.run_id}
         self.installation.request("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", clear)

@@ -173,6 +173,7 @@ def test_people_decide_and_the_task_goes_on_whatever_restarts_and_whoever_leaves
     service.play({"match": {"contains": "number 1"}, "reply": {"refusal": "No."}})
     run = airflow.trigger("reviewed")
     run.wait_for("review", parked)
+    run.wait_for_exit("review", 1)
     assert airflow.request("GET", "/api/v2/pools/default_pool")["occupied_slots"] == 0
     asked = airflow.request("GET", f"{run.path}/hitlDetails?response_received=false")["hitl_details"]
     assert [one["subject"] for one in asked] == [parking.SUBJECT]
@@ -197,6 +198,7 @@ def test_people_decide_and_the_task_goes_on_whatever_restarts_and_whoever_leaves
         assert airflow.request("POST", f"{queue}/wake", {})["resumed"] is True
     until(lambda: airflow.request("GET", queue)["round"] == 2, "the second round")
     run.wait_for("review", parked)
+    run.wait_for_exit("review", 2)
 
     service.play()
     last = {"round": 2, "tickets": ["0-1"], "kind": "retry"}
