@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Literal
 
 from airflow_provider_llmbatch.engine.again import Again
-from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
+from airflow_provider_llmbatch.engine.dispatch.lane import Lane
 from airflow_provider_llmbatch.engine.items import Chunk
 from airflow_provider_llmbatch.engine.job import Job
 from airflow_provider_llmbatch.engine.observe import events

@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack
 from airflow_provider_llmbatch.engine.connection import ConnectionSettings, Credential
 from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts, Endpoint
 from airflow_provider_llmbatch.engine.dispatch.call import Caller, Target, most_connections, open_transport
-from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes
+from airflow_provider_llmbatch.engine.dispatch.lane import Lane
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes
 from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
 from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
 from airflow_provider_llmbatch.engine.dispatch.limit.scope import scope
@@ -119,7 +120,10 @@ class LaneOpener:
         def on_closed(closed: Closed) -> bool:
             return self.lanes.heed(opened[0], closed)
 
-        limiter = Limiter(self._state, limits, now=job.clocks.now, on_closed=on_closed)
+        def on_wait(waits_for: str, wait_s: float) -> None:
+            self.lanes.waits(opened[0], waits_for, wait_s)
+
+        limiter = Limiter(self._state, limits, now=job.clocks.now, on_closed=on_closed, on_wait=on_wait)
         await self._stack.enter_async_context(limiter)
         # Whoever starts or clears a task may have mended the key: one call is worth knowing.
         limiter.try_again(limits.gates[0].name)

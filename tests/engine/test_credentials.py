@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_llmbatch.engine.connection import ConnectionSettings, parse
 from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.engine.observe import events
+from airflow_provider_llmbatch.engine.state.redis import RedisState, connect
 from airflow_provider_llmbatch.simulator.arrivals import Arrival
 from airflow_provider_llmbatch.simulator.settings import SimulatedKey
 from tests.engine.rehearsal import dispatched, job, rows, simulated, simulated_apart
@@ -96,6 +97,32 @@ async def test_without_a_credential_the_run_stops_and_resumes_when_there_is_one(
         service.play()
         done = await dispatched(work)
     assert done.outcomes == {Outcome.OK: 30}
+
+
+async def test_three_workers_together_call_a_key_that_is_refused_about_once(tmp_path: Path):
+    """P26."""
+    refused = {"match": {"key": "a"}, "reply": {**REVOKED, "echo_authorization": True}}
+    with running(tmp_path / "redis") as redis, simulated(refused, keys=KEYS) as service:
+        wanted = {"state": redis.url, "url": service.url, "key": FIRST, "items": 20, "extra": POOL}
+        wanted |= {"max_tokens": 400, "hold": True}
+        started = [workers.start(name=f"w{n}", results=str(tmp_path / f"r{n}"), **wanted) for n in range(3)]
+        await asyncio.to_thread(workers.release, started)
+        manifests = [await asyncio.to_thread(workers.manifest, worker) for worker in started]
+        calls = by_key(service.arrivals())
+        state = RedisState(connect(redis.url))
+        parked = await state.parked()
+        await state.close()
+    assert [one["counts"] for one in manifests] == [{"ok": 20}] * 3
+    # Each start of a task may try a key once: it may have been mended.
+    assert 1 <= len(calls["a"]) <= 3
+    assert len(calls["b"]) == 60
+    # What everybody is told has the key's id and what the service said, not the key.
+    (closed,) = parked
+    assert closed.gate.startswith("credential/first/")
+    assert closed.reason == "401 invalid_api_key"
+    told = [str(manifests), str(parked), *(f.read_text() for f in tmp_path.glob("r*/*"))]
+    assert len(told) > 5
+    assert not any(FIRST in text or SECOND in text for text in told)
 
 
 async def test_a_key_revoked_under_four_workers_gets_no_new_call_a_second_later(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from airflow_provider_llmbatch.engine.observe import events
 from airflow_provider_llmbatch.engine.run import run, whole
 from airflow_provider_llmbatch.engine.state.sqlite import SqliteState
 from airflow_provider_llmbatch.simulator.arrivals import Arrival, max_in_window, use_of_limit
+from airflow_provider_llmbatch.simulator.settings import SimulatedKey
 from tests.engine.rehearsal import Recorder, dispatched, job, rows, simulated, simulated_apart
 from tests.engine.slow_tls import slow_tls
 
@@ -110,6 +112,20 @@ async def test_counters_equal_what_arrived_and_all_that_is_allowed_goes_out_in_t
     assert arrivals[-1].time - arrivals[0].time < WINDOW_S
     assert done.manifest.limits["granted_requests"] == len(arrivals) == 20
     assert done.manifest.limits["granted_tokens"] == sum(arrival.tokens for arrival in arrivals)
+
+
+async def test_the_limits_of_two_accounts_are_used_at_the_same_time(tmp_path: Path):
+    """P14."""
+    keys = tuple(SimulatedKey(id=name, key=f"sk-{name}", account=name) for name in "ab")
+    told = {**SCALED, "requests_per_minute": 10, "burst_seconds": 60.0}
+    told["credentials"] = [{"api_key": "sk-b", "id": "b"}]
+    with simulated(latency_s=0.05, rpm=10, window_s=WINDOW_S, keys=keys) as simulator:
+        done = await dispatched(job(rows(20), simulator.url, tmp_path, key="sk-a", extra=told))
+        arrivals = simulator.arrivals()
+    assert done.outcomes == {Outcome.OK: 20}
+    assert arrivals[-1].time - arrivals[0].time < WINDOW_S
+    assert Counter(arrival.credential for arrival in arrivals) == {"a": 10, "b": 10}
+    assert {arrival.status for arrival in arrivals} == {200}
 
 
 async def test_an_item_larger_than_the_rate_of_a_second_goes_out(tmp_path: Path):

@@ -11,8 +11,10 @@ import pytest
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from airflow_provider_llmbatch.engine.items import Outcome
 from airflow_provider_llmbatch.errors import StoppedError
 from airflow_provider_llmbatch.operators.deferral import defer
+from airflow_provider_llmbatch.simulator.settings import SimulatedKey
 
 
 @pytest.fixture
@@ -48,6 +50,22 @@ def test_a_task_over_its_limit_leaves_its_worker_and_goes_on_with_what_is_left(
     assert value["counts"] == {"ok": 8}
     assert value["resumed"] == sent
     assert [a.status for a in service.arrivals()] == [200] * 8
+
+
+def test_while_every_key_is_told_to_wait_the_task_leaves_its_worker_and_no_item_fails(
+    stage, connect, simulate, patient
+):
+    """P24."""
+    error = {"message": "No deployments available. Try again in 40 seconds.", "type": "None", "code": "429"}
+    keys = tuple(SimulatedKey(id=name, key=f"sk-{name}", account=name) for name in "ab")
+    service = simulate({"match": {}, "reply": {"status": 429, "error": error}}, keys=keys)
+    connect(service.url, key="sk-a", max_in_flight=1, credentials=[{"api_key": "sk-b", "id": "b"}])
+    before = time.time()
+    with pytest.raises(TaskDeferred) as left:
+        stage.run(stage.dispatch(source=stage.items(8)))
+    assert 38 < left.value.trigger.moment.timestamp() - before < 90
+    assert sorted(arrival.credential for arrival in service.arrivals()) == ["a", "b"]
+    assert {row.outcome for row in stage.rows()} == {Outcome.UNSENT}
 
 
 def test_an_event_that_comes_twice_changes_nothing(stage):

@@ -88,8 +88,9 @@ class Beat:
         if outage_s > self._policy.probe_s:
             # It was tried, and failed once more: the longer it is away, the longer it is left alone.
             return min(OUTAGE_REST_S, outage_s), "gate"
-        waiting = [lane.limiter for lane in self._lanes.used if lane.slots.wanted]
-        return min(((limiter.wait_s, limiter.waits_for) for limiter in waiting), default=(0.0, ""))
+        waiting = [lane for lane in self._lanes.used if lane.slots.wanted]
+        waits = ((self._lanes.wait_s(lane), lane.limiter.waits_for) for lane in waiting)
+        return min(waits, default=(0.0, ""))
 
     def resize(self) -> None:
         """Let the number of slots follow the limits and the latency."""

@@ -22,7 +22,7 @@ from airflow_provider_llmbatch.engine.items import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_llmbatch.engine.dispatch.lanes import Lane
+    from airflow_provider_llmbatch.engine.dispatch.lane import Lane
 
 #: Composes an item for the endpoint of that name.
 Remake = Callable[[str], Request | Result]

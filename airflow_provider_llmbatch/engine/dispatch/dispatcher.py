@@ -73,7 +73,7 @@ class Dispatcher:
         :raises StoreError: when a row cannot be stored.
         """
         self._lanes, self._router, self._pursuer = lanes, router, pursuer
-        pursuer.on_park = self._room.set
+        pursuer.on_park = lanes.on_room = self._room.set
         try:
             async with asyncio.TaskGroup() as group:
                 for number, piece in enumerate(work):

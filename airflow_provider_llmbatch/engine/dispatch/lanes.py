@@ -1,8 +1,8 @@
 """
 The ways a call can go: one lane for each endpoint of the routes and each credential of its connection.
 
-A lane has its own limits, slots and gates. Which lanes are parked is shared by all workers and comes with
-each take; what is remembered here only saves asking.
+Which lanes are parked is shared by all workers and comes with each take; what is remembered here only saves
+asking.
 """
 
 from __future__ import annotations
@@ -10,95 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
-from airflow_provider_llmbatch.engine.dispatch.attempt import Attempts
-from airflow_provider_llmbatch.engine.dispatch.limit.concurrency import Pace
-from airflow_provider_llmbatch.engine.dispatch.limit.limiter import Limiter
-from airflow_provider_llmbatch.engine.dispatch.slots import Slots
-from airflow_provider_llmbatch.engine.exchange import Failure, Reply, Rewrite
+from airflow_provider_llmbatch.engine.dispatch.lane import Lane
+from airflow_provider_llmbatch.engine.exchange import Failure, Reply
 from airflow_provider_llmbatch.engine.observe import events
-from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
-from airflow_provider_llmbatch.engine.state.protocols import Closed, Gate, Health, Scope
+from airflow_provider_llmbatch.engine.state.protocols import Closed, Health
 from airflow_provider_llmbatch.errors import LLMBatchError, StoppedError
 
 #: Items that wait for a slot of one lane while others have room, at most.
 QUEUED_AT_MOST = 1000
 #: Seconds before a key expires at which the next one is asked for.
 EARLY_S = 60.0
-#: Different items that fail in a row before it is the endpoint's fault and not theirs.
-OUTAGE = 3
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Lane:
-    """One endpoint with one credential."""
-
-    #: name of the endpoint in the routes
-    route: str
-    attempts: Attempts
-    limiter: Limiter
-    scope: Scope
-    slots: Slots
-    pace: Pace
-    #: most slots
-    most: int
-    #: tokens that fit the model, if known
-    window: int | None
-    credential: Gate
-    endpoint: Gate
-    #: parameters that the service is known to refuse; shared by the lanes of one endpoint
-    learnt: list[Rewrite]
-    #: Unix seconds at which its key expires; None when it does not
-    expires_at: float | None = None
-    #: the gate that is parked, as far as is known here, and when it is tried again, on the process's clock
-    closed: Closed | None = None
-    closed_until: float = 0.0
-    #: whether it has answered in this run
-    has_worked: bool = False
-    #: items that failed here in a row
-    failed: set[int] = field(default_factory=set)
-    #: how long calls took since the last beat
-    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
-
-    @property
-    def name(self) -> str:
-        """What people may see of the address."""
-        return self.attempts.endpoint.name
-
-    @property
-    def in_outage(self) -> bool:
-        """Whether so many items failed here in a row that it is not their fault."""
-        return len(self.failed) >= OUTAGE
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is parked for its credential."""
-        return self.closed is not None and self.closed.gate == self.credential.name
-
-    def is_open(self, now: float) -> bool:
-        """Whether a call may be sent, as far as is known here."""
-        return self.closed_until <= now
-
-    def answered(self, granted_at: float) -> None:
-        """Note that a call was answered."""
-        self.has_worked = True
-        self.failed.clear()
-        for gate in self.scope.gates:
-            self.limiter.answered(gate.name, granted_at)
-
-    def took(self, seconds: float) -> None:
-        """Count how long a call was open; one that never left is not counted."""
-        if seconds > 0:
-            self.latency.add(seconds * 1000)
-
-    def has_failed(self, index: int, owner: str) -> None:
-        """Note a failure that is not the item's own."""
-        self.failed.add(index)
-        for gate in self.scope.gates:
-            self.limiter.failed(gate.name, f"{owner}#{index}")
-
+#: Seconds of waiting for a limit that an item is spared by another key; for less, only new items go there.
+WORTH_MOVING_S = 1.0
 
 #: Opens the lanes of an endpoint whose credentials are not among the names given, from settings read afresh.
 Reopen = Callable[[str, frozenset[str]], Awaitable[Sequence[Lane]]]
@@ -142,6 +67,8 @@ class Lanes:
         self._used: set[Lane] = set()
         #: parked gates that were told of
         self._told: set[str] = set()
+        #: called when there is room that there was not
+        self.on_room: Callable[[], None] = lambda: None
 
     def __iter__(self) -> Iterator[Lane]:
         """Yield every lane."""
@@ -163,16 +90,53 @@ class Lanes:
         queued = 0
         if len({lane.route for lane in used}) > 1:
             queued = sum(max(0, lane.slots.wanted - lane.slots.size) for lane in used)
-        return queued < QUEUED_AT_MOST and under_way - queued < sum(lane.slots.size for lane in used)
+        room = sum(lane.slots.size for lane in (*used, *self._spare(used)))
+        return queued < QUEUED_AT_MOST and under_way - queued < room
 
-    def take(self, route: str) -> Lane:
-        """Return the lane for an item of an endpoint: the first that is open, else the first to be tried."""
-        now = self._now()
-        lane = next((lane for lane in self._lanes[route] if lane.is_open(now)), None)
+    def take(self, route: str, at: Lane | None = None) -> Lane:
+        """
+        Return the lane for an item of an endpoint.
+
+        It is the first one with room in its limits. When none has any it is the one where the item is, else
+        the one that has room first; when all are parked, the one that is tried first.
+
+        :param at: where the item is.
+        """
+        now, lanes = self._now(), self._lanes[route]
+        lane = next((lane for lane in lanes if lane.has_room(now)), None)
+        if lane is None and at in lanes and at.is_open(now):
+            lane = at
         if lane is None:
-            lane = min(self._lanes[route], key=lambda lane: lane.closed_until)
+            lane = min(lanes, key=lambda lane: (max(now, lane.closed_until), lane.full_until))
         self._used.add(lane)
         return lane
+
+    def waits(self, lane: Lane, waits_for: str, wait_s: float) -> None:
+        """Take note of what a lane waits for; send those who wait long for a limit where there is room."""
+        limits = ("throttle", *(meter.key for meter in lane.scope.meters if meter.window_s is not None))
+        if waits_for not in limits:
+            return
+        now, lanes = self._now(), self._lanes[lane.route]
+        for one in lanes:
+            # Keys of one account share its limits.
+            if one.scope.queue_key == lane.scope.queue_key:
+                one.full_until = now + wait_s
+        if any(one.has_room(now) for one in lanes):
+            self.on_room()
+            if wait_s > WORTH_MOVING_S:
+                lane.limiter.send_away()
+
+    def wait_s(self, lane: Lane) -> float:
+        """Return the seconds that the head of a lane's line waits, until it can be sent here or elsewhere."""
+        now = self._now()
+        others = (one for one in self._lanes[lane.route] if one is not lane and one.is_open(now))
+        return min([lane.limiter.wait_s, *(max(0.0, one.full_until - now) for one in others)])
+
+    def _spare(self, used: Sequence[Lane]) -> list[Lane]:
+        """Return lanes with room that nothing was sent to so far, of endpoints that have no other."""
+        now = self._now()
+        full = {lane.route for lane in used} - {lane.route for lane in used if lane.has_room(now)}
+        return [lane for lane in self if lane.route in full and lane not in used and lane.has_room(now)]
 
     def is_open(self, route: str) -> bool:
         """Whether calls can be sent to an endpoint."""
@@ -203,7 +167,9 @@ class Lanes:
             task = asyncio.create_task(self._renew_or_stop(lane))
             self._renewals.add(task)
             task.add_done_callback(self._renewals.discard)
-        return self.way_out(lane.route) is not None
+        # Whether there is another key, and so a nearer way than the next one, is known when it was read.
+        is_read = lane.is_refused and (is_news or self._renewing[lane.route].locked())
+        return not is_read and self.way_out(lane.route) is not None
 
     def answered(self, lane: Lane, granted_at: float) -> None:
         """
@@ -237,6 +203,7 @@ class Lanes:
             lane.closed_until = self._now() + for_s
             self._tell(lane.closed, for_s, why)
             await self._renew(lane.route)
+        lane.limiter.send_away()
         self._stop_when_none_is_left(lane, why)
 
     async def renew_early(self) -> None:
@@ -269,6 +236,7 @@ class Lanes:
     async def _renew_or_stop(self, lane: Lane) -> None:
         async with self._renewing[lane.route]:
             await self._renew(lane.route)
+        lane.limiter.send_away()
         if lane.has_worked and lane.closed is not None:
             self._stop_when_none_is_left(lane, lane.closed.reason)
 

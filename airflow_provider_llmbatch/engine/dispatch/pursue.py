@@ -17,7 +17,8 @@ from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.dispatch.advise import History, advise, backoff
 from airflow_provider_llmbatch.engine.dispatch.attempt import Tried
 from airflow_provider_llmbatch.engine.dispatch.course import Course
-from airflow_provider_llmbatch.engine.dispatch.lanes import Lane, Lanes, in_short
+from airflow_provider_llmbatch.engine.dispatch.lane import Lane
+from airflow_provider_llmbatch.engine.dispatch.lanes import Lanes, in_short
 from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
     LimitRefusedError,
     SentAwayError,

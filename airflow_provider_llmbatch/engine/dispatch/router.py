@@ -97,7 +97,7 @@ class Router:
         if course.calls:
             return False
         name = self._lanes.way_out(course.home) or course.lane.route
-        lane = self._lanes.take(name)
+        lane = self._lanes.take(name, course.lane)
         if lane is course.lane:
             return False
         if name != course.lane.route:
@@ -113,7 +113,7 @@ class Router:
         if name is None:
             return False
         if name == course.lane.route:
-            course.lane = self._lanes.take(name)
+            course.lane = self._lanes.take(name, course.lane)
             return True
         return self._move(course, name)
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_llmbatch.engine.dispatch.limit.headers import aged
 from airflow_provider_llmbatch.engine.dispatch.limit.refusals import (
-    GateClosedError,
     LimitRefusedError,
     SentAwayError,
     WaitedTooLongError,
@@ -77,6 +76,7 @@ class Limiter:
     :param scope: what to take from, and as whom.
     :param now: monotonic clock.
     :param on_closed: is told of a gate that is parked, and says whether those who wait can go elsewhere.
+    :param on_wait: is told what the head of the line waits for (``""`` when nobody waits), and how long.
     """
 
     def __init__(
@@ -86,8 +86,9 @@ class Limiter:
         *,
         now: Callable[[], float],
         on_closed: Callable[[Closed], bool] = lambda _: False,
+        on_wait: Callable[[str, float], None] = lambda *_: None,
     ) -> None:
-        self._on_closed = on_closed
+        self._on_closed, self._on_wait = on_closed, on_wait
         self._seen: dict[str, Seen] = {}
         #: the gate that is parked, as the last step has found it
         self.closed: Closed | None = None
@@ -223,7 +224,8 @@ class Limiter:
     def send_away(self) -> None:
         """Have those who wait look for another way; whoever comes later is welcome."""
         for waiter in list(self._waiting):
-            self._drop(waiter, SentAwayError("The route has changed."))
+            self._drop(waiter, SentAwayError("There is another way to go."))
+        self._ring.set()  # so that nobody else waits for their turn
 
     def refuse_all(self, error: Exception) -> None:
         """Give nobody anything from now on: whoever waits, or comes to wait, gets ``error``."""
@@ -305,6 +307,7 @@ class Limiter:
         self.waits_for = taken.waits_for if self._waiting and not taken.refused else ""
         self._waits_since = self._now()
         self.wait_s = taken.wait_s if self.waits_for else 0.0
+        self._on_wait(self.waits_for, self.wait_s)
         return self.wait_s
 
     async def _take(self, needs: list[Need]) -> Taken:
@@ -321,8 +324,7 @@ class Limiter:
         """Let those who wait for a parked gate go, where there is another way."""
         self.closed = closed
         if closed is not None and self._on_closed(closed):
-            for waiter in list(self._waiting):
-                self._drop(waiter, GateClosedError(closed))
+            self.send_away()
 
     def _count_wait(self) -> None:
         """Book the time since the last step as waited, and let those give up whose time is over."""

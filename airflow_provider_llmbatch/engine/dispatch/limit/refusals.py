@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from airflow_provider_llmbatch.engine.state.protocols import Closed
 from airflow_provider_llmbatch.errors import LLMBatchError
 
 
@@ -31,16 +30,4 @@ class WaitedTooLongError(LLMBatchError):
 
 
 class SentAwayError(LLMBatchError):
-    """There is another way to go."""
-
-
-class GateClosedError(SentAwayError):
-    """
-    The credential or the endpoint is parked, and there is another way to go.
-
-    :param closed: what is parked.
-    """
-
-    def __init__(self, closed: Closed) -> None:
-        super().__init__(f"{closed.gate} is parked: {closed.reason}.")
-        self.closed = closed
+    """There is another way to go: around what is parked, full, or not wanted any more."""
