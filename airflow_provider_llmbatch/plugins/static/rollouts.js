@@ -94,7 +94,7 @@ async function drawn(rollout) {
   if (before !== rollout.rounds) seen.rounds = (await get(`${path}/rounds${query({ limit: ROUNDS })}`)).rounds;
   show(state, standing(rollout), log(rollout));
   state.querySelector("details").open = isOpen;
-  if (focused) state.querySelector(`[data-key="${focused}"]`)?.focus();
+  if (focused) (state.querySelector(`[data-key="${focused}"]`) ?? state.querySelector("button"))?.focus();
   if (before !== rollout.rounds) show(rounds, findings(path, seen.rounds, choice));
 }
 
@@ -128,6 +128,7 @@ async function loadList() {
       show(list, h("p", { class: "soft" }, "No rollout has been opened", dag ? " by this DAG" : "", ". One appears here when its LLMBatchRolloutOperator runs."));
       return;
     }
+    const focused = list.contains(document.activeElement) && document.activeElement.getAttribute("href");
     show(
       list,
       h(
@@ -138,6 +139,7 @@ async function loadList() {
       ),
       page.total > PAGE && h("div", { class: "row" }, button("Newer", offset - PAGE, offset === 0), button("Older", offset + PAGE, offset + PAGE >= page.total)),
     );
+    if (focused) [...list.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
   } catch (error) {
     show(list, problem(error, loadList));
   }

@@ -56,7 +56,7 @@ export function pairs(path, round, metric) {
           ),
       );
     } catch (error) {
-      show(list, problem(error, load));
+      show(list, error.status === 404 ? h("p", { class: "soft" }, inert(error.message)) : problem(error, load));
     }
   }
 

@@ -6,7 +6,7 @@ import { distributionChart, effectChart } from "./rollouts_charts.js";
 import { pairs } from "./rollouts_pairs.js";
 import { VERDICTS, figure, percent, signed } from "./rollouts_words.js";
 
-const COLUMNS = ["Metric", "Verdict", "Effect", "Interval", "Threshold", "Base", "Candidate", "Units", "Missing", "p", "Power", "Distributions"];
+const COLUMNS = ["Metric", "Verdict", "Effect", "Interval", "Threshold", "Base", "Candidate", "Units", "Missing", "p (Holm)", "Power", "Distributions"];
 const GOOD = { better: "good", worse: "bad", not_run: "bad" };
 
 const between = (each) => (each.low === null ? "not known" : `${signed(each.low)} to ${signed(each.high)}`);
