@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from airflow_provider_llmbatch.engine.fusion.cache import Cache
@@ -89,6 +90,15 @@ class Examiner:
                 verdict.bad[spec.name] = (error.code, error.detail)
         verdict.quarantined = _judged(verdict, self._rules)
         return verdict
+
+    def nothing(self) -> dict[str, NDArray[Any]]:
+        """Return what a dense batch holds where modalities are missing: zeros, and of notes their marks."""
+        zeros = {
+            spec.name: np.zeros((1, *spec.shape) if spec.is_ragged else spec.shape, spec.dtype)
+            for spec in self._schema
+        }
+        notes = {spec.name: self._windows.nothing() for spec in self._schema if spec.kind == "note"}
+        return {**zeros, **notes}
 
     def _ct(self, spec: ModalitySpec, given: Mapping[str, Any]) -> tuple[Decode, str | None]:
         from airflow_provider_llmbatch.engine.fusion.readers import dicom_load

@@ -1,4 +1,4 @@
-"""Fusion: a few latent vectors read from whatever modalities a record has."""
+"""Fusion: what each modality says by itself, and what a few latent vectors read from all of them together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ class LatentFusion(nn.Module):
     """
     Cross-attention of latents to the tokens of the modalities that are there.
 
-    A learned token is always there, so that no record leaves the mask empty.
+    A learned token is always there, so that no record leaves the mask empty. The outputs are sums: what each
+    modality that is there says by itself, and what the latents found. By how many modalities are there, they
+    are scaled, so that scores of records that have more and of those that have less can be compared.
 
     :param modalities: how many the schema has.
     :param width: of a token.
@@ -18,6 +20,8 @@ class LatentFusion(nn.Module):
     :param heads: of the attention.
     :param outputs: of the prediction.
     """
+
+    scales: Tensor
 
     def __init__(
         self, *, modalities: int, width: int, latents: int = 4, heads: int = 4, outputs: int = 1
@@ -36,6 +40,10 @@ class LatentFusion(nn.Module):
         self.feed = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.after = nn.LayerNorm(width)
         self.head = nn.Linear(width, outputs)
+        self.evidence = nn.Parameter(torch.zeros(modalities, outputs, width))
+        #: by how many modalities are there; what :mod:`.calibrate` finds after a training
+        self.register_buffer("scales", torch.ones(modalities + 1))
+        self.evidence_bias = nn.Parameter(torch.zeros(modalities, outputs))
 
     def forward(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """
@@ -49,7 +57,10 @@ class LatentFusion(nn.Module):
         records = len(tokens)
         absent = ~torch.cat([present.new_ones(records, 1), present], dim=1)
         # What is absent may hold anything, even what is no number.
-        tokens = torch.where(present[..., None], tokens + self.kinds, torch.zeros_like(tokens))
+        tokens = torch.where(present[..., None], tokens, torch.zeros_like(tokens))
+        alone = torch.einsum("rmw,mow->rmo", tokens, self.evidence) + self.evidence_bias
+        evidence = (alone * present[..., None]).sum(dim=1)
+        tokens = tokens + self.kinds * present[..., None]
         read = self.before(torch.cat([self.null.expand(records, 1, -1), tokens], dim=1))
         query = self._split(self.query(self.latents).expand(records, -1, -1))  # (records, heads, latents, d)
         key, value = self._split(self.key(read)), self._split(self.value(read))
@@ -59,7 +70,8 @@ class LatentFusion(nn.Module):
         found = self.latents + self.out(mixed)
         found = found + self.feed(self.mixed(found))
         embedding = self.after(found.mean(dim=1))
-        return embedding, self.head(embedding), weights.mean(dim=(1, 2))
+        outputs = (self.head(embedding) + evidence) * self.scales[present.sum(dim=1)][:, None]
+        return embedding, outputs, weights.mean(dim=(1, 2))
 
     def _split(self, values: Tensor) -> Tensor:
         split: Tensor = values.unflatten(-1, (self._heads, -1)).transpose(1, 2)

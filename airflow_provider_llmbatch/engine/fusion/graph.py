@@ -43,6 +43,18 @@ class Fused:
     non_finite: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What the fusion reads of a batch."""
+
+    #: (records, modalities, width); nothing is to be read of what is absent
+    values: Tensor
+    #: (records, modalities) of bool: what is there and finite
+    present: Tensor
+    #: rows of each encoder that were not finite
+    non_finite: Mapping[str, int]
+
+
 class Projection(nn.Module):
     """
     From an encoder's vectors to the fusion's tokens.
@@ -89,6 +101,8 @@ class FusionGraph(nn.Module):
             {name: Projection(_width(encoder), WIDTH) for name, encoder in self.encoders.items()}
         )
         self.fusion = LatentFusion(modalities=len(schema), width=WIDTH, outputs=outputs)
+        #: number types of single branches, by modality, over those of the plan
+        self.dtypes: Mapping[str, str] = {}
 
     def forward(self, batch: Batch, plan: Plan) -> Fused:
         """
@@ -96,10 +110,8 @@ class FusionGraph(nn.Module):
 
         :param plan: number types by modality, and whether branches run beside each other.
         """
-        device = self.fusion.null.device
-        vectors = self._encode(batch, plan, device)
         rows = {name: part.rows for name, part in batch.parts.items()}
-        return self.fuse(vectors, rows, batch.size)
+        return self.fuse(self.encode(batch, plan), rows, batch.size)
 
     def fuse(self, vectors: Mapping[str, Tensor], rows: Mapping[str, Sequence[int]], size: int) -> Fused:
         """
@@ -109,6 +121,19 @@ class FusionGraph(nn.Module):
         :param rows: which records they belong to.
         :param size: how many records there are.
         """
+        read = self.tokens(vectors, rows, size)
+        embedding, outputs, attention = self.read(read.values, read.present)
+        return Fused(
+            embedding=embedding,
+            outputs=outputs,
+            attention=attention,
+            present=read.present,
+            vectors=vectors,
+            non_finite=read.non_finite,
+        )
+
+    def tokens(self, vectors: Mapping[str, Tensor], rows: Mapping[str, Sequence[int]], size: int) -> Tokens:
+        """Project vectors of encoders to what the fusion reads; parameters as of :meth:`fuse`."""
         device = self.fusion.null.device
         tokens = torch.zeros(size, len(self.schema), WIDTH, device=device)
         present = torch.zeros(size, len(self.schema), dtype=torch.bool, device=device)
@@ -118,22 +143,24 @@ class FusionGraph(nn.Module):
                 continue
             clean, good = finite_guard(vectors[name])
             place = (torch.tensor(rows[name], device=device), torch.tensor(column, device=device))
-            tokens = tokens.index_put(place, self.projections[name](clean))
+            with branch_autocast(device, "float32"):
+                tokens = tokens.index_put(place, self.projections[name](clean))
             present = present.index_put(place, good)
             goods[name] = good
-        embedding, outputs, attention = self.fusion(tokens, present)
         lost = {} if device.type == "meta" else {name: int((~good).sum()) for name, good in goods.items()}
-        return Fused(
-            embedding=embedding,
-            outputs=outputs,
-            attention=attention,
-            present=present,
-            vectors=vectors,
-            non_finite={name: count for name, count in lost.items() if count},
+        return Tokens(
+            values=tokens, present=present, non_finite={name: count for name, count in lost.items() if count}
         )
 
-    def _encode(self, batch: Batch, plan: Plan, device: torch.device) -> dict[str, Tensor]:
+    def read(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Fuse tokens in single precision, whatever surrounds it; see :meth:`.fuse.LatentFusion.forward`."""
+        with branch_autocast(tokens.device, "float32"):
+            found: tuple[Tensor, Tensor, Tensor] = self.fusion(tokens, present)
+        return found
+
+    def encode(self, batch: Batch, plan: Plan) -> dict[str, Tensor]:
         """Return the vectors of each modality that is there; on a GPU each branch has a stream of its own."""
+        device = self.fusion.null.device
         if not (plan.streams and device.type == "cuda"):
             return {name: self._branch(name, part, plan, device) for name, part in batch.parts.items()}
         main, vectors, ends = torch.cuda.current_stream(device), {}, []
@@ -149,7 +176,7 @@ class FusionGraph(nn.Module):
         return vectors
 
     def _branch(self, name: str, part: Part, plan: Plan, device: torch.device) -> Tensor:
-        with branch_autocast(device, plan.dtypes.get(part.spec.kind, "float32")):
+        with branch_autocast(device, self.dtypes.get(name) or plan.dtypes.get(part.spec.kind, "float32")):
             return encode(self.encoders[name], part)
 
 

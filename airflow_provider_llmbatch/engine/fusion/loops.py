@@ -1,4 +1,4 @@
-"""The loop of a run: windows of records in order, each stored whole with its account, the manifest last."""
+"""The loop over a source: windows of records in order, each stored whole with its account."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_provider_llmbatch.engine.clocks import Clocks
 from airflow_provider_llmbatch.engine.fusion import store as names
 from airflow_provider_llmbatch.engine.fusion.examine import Verdict
 from airflow_provider_llmbatch.engine.fusion.graph import Fused
-from airflow_provider_llmbatch.engine.fusion.opening import Opened, open_run
+from airflow_provider_llmbatch.engine.fusion.opening import Opened
 from airflow_provider_llmbatch.engine.fusion.pipeline import Step
 from airflow_provider_llmbatch.engine.fusion.records import Record
 from airflow_provider_llmbatch.engine.fusion.spec import Spec
@@ -65,29 +65,22 @@ class Account:
         self.bytes += window["bytes"]
 
 
-def run(spec: Spec, emit: Emit, clocks: Clocks) -> dict[str, Any]:
+def do_windows(opened: Opened, emit: Emit) -> Account:
     """
-    Embed or predict all records of a source, and return the manifest.
+    Embed or predict all records of a source, store them, and return the account.
 
     :raises TooManyBadError: when more than ``max_bad_fraction`` is quarantined.
-    :raises ConfigurationError: for a spec that cannot be followed here.
-    :raises InputError: when the source cannot be read.
     :raises StoreError: when results cannot be stored.
     """
-    began, moment = clocks.now(), clocks.wall()
-    opened = open_run(spec, emit, clocks)
     account = Account(total=opened.total)
-    progress = Progress(emit, clocks, opened.total)
+    progress = Progress(emit, opened.clocks, opened.total)
     for number, window in _windows(opened, account):
         account.add(_do_window(opened, number, window), resumed=False)
         progress.tell(account)
-        _refuse_bad(spec, account)
-    _refuse_bad(spec, account)
+        _refuse_bad(opened.spec, account)
+    _refuse_bad(opened.spec, account)
     opened.store.put(names.QUARANTINE, b"".join(_quarantine(opened, account.windows)))
-    seconds = clocks.now() - began
-    manifest = _manifest(opened, account, seconds, moment)
-    opened.store.put(names.MANIFEST, json.dumps(manifest, indent=1).encode())
-    return manifest
+    return account
 
 
 def _windows(opened: Opened, account: Account) -> Iterator[tuple[int, Sequence[Record]]]:
@@ -186,7 +179,7 @@ class _Window:
             # The numbers of the record are those of nobody.
             self._lost += 1
             row["quarantined"] = "rec.non_finite"
-        elif self._opened.spec.mode == "predict":
+        elif self._opened.spec.mode in ("predict", "evaluate"):
             row["scores"] = _scores(fused.outputs[place])
             shares = fused.attention[place].tolist()
             row["attention"] = {n: round(s, 6) for n, s in zip(("", *self._names), shares, strict=True)}
@@ -284,7 +277,13 @@ def _refuse_bad(spec: Spec, account: Account) -> None:
         )
 
 
-def _manifest(opened: Opened, account: Account, seconds: float, moment: float) -> dict[str, Any]:
+def manifest_of(opened: Opened, account: Account, seconds: float, moment: float) -> dict[str, Any]:
+    """
+    Return what a run says of itself in the end.
+
+    :param seconds: that it took.
+    :param moment: when it began, in Unix seconds.
+    """
     timings = opened.pipeline.timings
     return {
         "schema_version": 1,

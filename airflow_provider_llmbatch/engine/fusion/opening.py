@@ -98,7 +98,7 @@ def draw_plan(spec: Spec) -> Plan:
 
 def open_pipeline(spec: Spec, drawn: Plan, clocks: Clocks) -> tuple[Pipeline, str]:
     """Return what runs records through the model, and the digest of the model."""
-    if spec.model is None:
+    if spec.model is None or spec.mode == "train":
         graph = fresh(spec.schema, seed=spec.seed)
     else:
         graph = load_model(Path(spec.model), spec.schema)
@@ -153,5 +153,8 @@ def _readers(spec: Spec) -> dict[str, int]:
 def _deciding(spec: Spec, drawn: Plan) -> dict[str, Any]:
     """Return what else results depend on."""
     kept = ("mode", "require", "min_modalities", "deid", "chunk_records", "seed")
-    used = {"device": drawn.device, "dtypes": dict(drawn.dtypes), "batch": drawn.batch}
+    used: dict[str, Any] = {"device": drawn.device, "dtypes": dict(drawn.dtypes), "batch": drawn.batch}
+    if spec.mode == "train":
+        used["policies"] = {name: policy.to_json() for name, policy in spec.policies.items()}
+        used["training"] = spec.training.to_json()
     return {**{name: getattr(spec, name) for name in kept}, **used, "schema": spec.schema.to_json()}

@@ -7,15 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from airflow_provider_llmbatch.engine.fusion.policy import (
+    DTYPES,
+    BranchPolicy,
+    Training,
+    check_training,
+    read_policies,
+)
 from airflow_provider_llmbatch.engine.fusion.schema import Schema, read_schema
 from airflow_provider_llmbatch.errors import ConfigurationError
 
-Mode = Literal["embed", "predict"]
+Mode = Literal["embed", "predict", "train", "evaluate"]
 Deid = Literal["refuse", "warn", "off"]
 OnBadInput = Literal["quarantine", "fail"]
 OnExisting = Literal["resume", "restart"]
 Device = Literal["auto", "cpu", "cuda"]
-_DTYPES = ("float32", "bfloat16", "float16")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "deid": get_args(Deid),
@@ -37,7 +43,8 @@ class Spec:
     result_path: str
     mode: Mode = "embed"
     schema: Schema = field(default_factory=lambda: read_schema("ct+wsi+notes"))
-    #: folder of a model; None takes one of random weights, fixed by the seed, for ``embed``
+    #: folder of a model, that ``train`` writes and the other modes read; None takes one of random weights,
+    #: fixed by the seed, for ``embed``, and for ``train`` the folder ``model`` of the run
     model: str | None = None
     #: JSONL with ``id`` and ``facts`` of records, besides those in the source
     facts: str | None = None
@@ -59,11 +66,17 @@ class Spec:
     cache_path: str | None = None
     on_existing: OnExisting = "resume"
     seed: int = 0
+    #: by modality, of ``train``
+    policies: Mapping[str, BranchPolicy] = field(default_factory=dict)
+    #: of ``train``
+    training: Training = field(default_factory=Training)
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as JSON values."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return {**values, "schema": self.schema.to_json(), "dtypes": dict(self.dtypes)}
+        policies = {name: policy.to_json() for name, policy in self.policies.items()}
+        nested = {"schema": self.schema.to_json(), "policies": policies, "training": self.training.to_json()}
+        return {**values, **nested, "dtypes": dict(self.dtypes)}
 
 
 def read_spec(data: Mapping[str, Any]) -> Spec:
@@ -76,7 +89,8 @@ def read_spec(data: Mapping[str, Any]) -> Spec:
     if unknown:
         raise ConfigurationError(f"The spec has unknown fields: {', '.join(sorted(unknown))}.")
     schema = read_schema(data.get("schema", "ct+wsi+notes"))
-    spec = Spec(**{**data, "schema": schema, "require": tuple(data.get("require", ()))})
+    nested = {"policies": read_policies(data.get("policies", {}), schema), "training": _training(data)}
+    spec = Spec(**{**data, **nested, "schema": schema, "require": tuple(data.get("require", ()))})
     for name, choices in _CHOICES.items():
         if getattr(spec, name) not in choices:
             raise ConfigurationError(
@@ -86,9 +100,23 @@ def read_spec(data: Mapping[str, Any]) -> Spec:
         if getattr(spec, name) < 1:
             raise ConfigurationError(f"{name} is {getattr(spec, name)}; give a whole number from 1.")
     _check_names(spec)
-    if spec.mode == "predict" and spec.model is None:
-        raise ConfigurationError("mode is predict and model is not set; name the folder of a fitted model.")
+    if spec.mode in ("predict", "evaluate") and spec.model is None:
+        raise ConfigurationError(
+            f"mode is {spec.mode} and model is not set; name the folder of a trained model."
+        )
     return spec
+
+
+def _training(data: Mapping[str, Any]) -> Training:
+    given = data.get("training", {})
+    if isinstance(given, Training):
+        training = given
+    else:
+        if unknown := set(given) - {each.name for each in dataclasses.fields(Training)}:
+            raise ConfigurationError(f"training has unknown fields: {', '.join(sorted(unknown))}.")
+        training = Training(**given)
+    check_training(training)
+    return training
 
 
 def _check_names(spec: Spec) -> None:
@@ -102,8 +130,8 @@ def _check_names(spec: Spec) -> None:
         )
     kinds = {each.kind for each in spec.schema}
     for kind, dtype in spec.dtypes.items():
-        if kind not in kinds or dtype not in _DTYPES:
+        if kind not in kinds or dtype not in DTYPES:
             raise ConfigurationError(
                 f"dtypes says {kind!r}: {dtype!r}; kinds are {', '.join(sorted(kinds))}, types "
-                f"{', '.join(_DTYPES)}."
+                f"{', '.join(DTYPES)}."
             )

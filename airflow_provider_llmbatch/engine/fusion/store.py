@@ -3,7 +3,7 @@ What a run leaves behind, below ``<result_path>/run=<fingerprint>``.
 
 ``part-<n>.jsonl`` a row a record · ``part-<n>.safetensors`` embeddings · ``window-<n>.json`` the account of a
 window with the digests of its parts: only with it is the window done · ``quarantine.jsonl`` · ``plan.json`` ·
-``manifest.json``, written last. Each file appears whole or not at all.
+``manifest.json``, written last · ``ckpt-<step>/`` of a training. Each file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Store:
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                for draft in self._folder.glob(".*.draft"):  # what a kill has left
+                for draft in self._folder.rglob(".*.draft"):  # what a kill has left
                     draft.unlink(missing_ok=True)
             else:
                 import fsspec
@@ -65,6 +66,7 @@ class Store:
         """
         try:
             if self._folder is not None:
+                (self._folder / name).parent.mkdir(exist_ok=True)
                 write_file(self._folder / name, content)
             else:
                 self._files.pipe_file(f"{self._inside}/{name}", content)
@@ -88,6 +90,33 @@ class Store:
             return None
         except OSError as error:
             raise StoreError(f"{name} cannot be read: {error.strerror or type(error).__name__}.") from error
+
+    def folders(self, prefix: str) -> list[str]:
+        """
+        Return the names of folders that begin so.
+
+        :raises StoreError: when they cannot be listed.
+        """
+        try:
+            if self._folder is not None:
+                return [each.name for each in self._folder.glob(f"{prefix}*") if each.is_dir()]
+            self._files.invalidate_cache(self._inside)
+            inside = self._files.ls(self._inside, detail=False)
+            found = [str(each).rstrip("/").rpartition("/")[2] for each in inside]
+            return [each for each in found if each.startswith(prefix)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(
+                f"The result path cannot be listed: {error.strerror or type(error).__name__}."
+            ) from error
+
+    def drop(self, name: str) -> None:
+        """Remove a folder and all in it."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+        else:
+            self._files.rm(f"{self._inside}/{name}", recursive=True)
 
     def done(self, number: int) -> dict[str, Any] | None:
         """Return the account of a window that is done and whole, None when it must be done again."""

@@ -75,7 +75,7 @@ def _run(data: Mapping[str, Any], emit: Any) -> dict[str, Any]:
 
     spec = read_spec(data)
     try:
-        from airflow_provider_llmbatch.engine.fusion.loops import run
+        from airflow_provider_llmbatch.engine.fusion.modes import run
     except ModuleNotFoundError as error:
         if (error.name or "").startswith(_PACKAGE):
             raise

@@ -43,6 +43,21 @@ def flops(compute: Callable[[], Any]) -> int:
     return int(counter.get_total_flops())
 
 
+def saved_bytes(compute: Callable[[], Any]) -> int:
+    """Return the bytes that a computation keeps for its gradients, each storage once, weights left out."""
+    kept: dict[int, int] = {}
+
+    def pack(value: torch.Tensor) -> torch.Tensor:
+        if not isinstance(value, torch.nn.Parameter):
+            kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        result = compute()
+    del result
+    return sum(kept.values())
+
+
 def rows_of_encoders(graph: FusionGraph, batch: Batch) -> dict[str, int]:
     """Run a batch, and return how many records each encoder gave a vector for."""
     with torch.inference_mode():

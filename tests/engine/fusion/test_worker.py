@@ -19,7 +19,7 @@ import pytest
 from tests.engine.fusion import needed  # noqa: F401  isort: skip
 
 from airflow_provider_llmbatch.engine.clocks import Clocks
-from airflow_provider_llmbatch.engine.fusion import loops
+from airflow_provider_llmbatch.engine.fusion import modes
 from airflow_provider_llmbatch.engine.fusion.launch import Worker
 from airflow_provider_llmbatch.engine.fusion.spec import read_spec
 from airflow_provider_llmbatch.errors import ConfigurationError, InputError, StoppedError
@@ -40,7 +40,7 @@ def run(records: Path, results: Path, **given: Any) -> dict[str, Any]:
 
 
 def in_process(records: Path, results: Path) -> dict[str, Any]:
-    return loops.run(read_spec(spec(records, results)), lambda event: None, Clocks())
+    return modes.run(read_spec(spec(records, results)), lambda event: None, Clocks())
 
 
 def until(there: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -205,7 +205,7 @@ def test_a_fork_of_a_process_that_has_used_torch_ends_well(source, tmp_path):
 def test_what_cannot_be_done_is_said_in_words(source, tmp_path, given, kind, words):
     asked = spec(source({"id": "a", "notes": "No lesion."}), tmp_path, schema={"notes": {"kind": "note"}})
     with pytest.raises(kind, match=words):
-        loops.run(read_spec({**asked, **given}), print, Clocks())
+        modes.run(read_spec({**asked, **given}), print, Clocks())
     assert not list(tmp_path.glob("run=*"))
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from airflow_provider_llmbatch.engine.fusion.encoders.recompute import Blocks
+
 #: Hounsfield units between which is looked at; raw ones overflow half precision.
 WINDOW = (-1000.0, 1000.0)
 
@@ -44,7 +46,7 @@ class Ct3d(nn.Module):
 
     def __init__(self, channels: tuple[int, ...] = (16, 32, 64, 128)) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(Block3d(a, b) for a, b in pairwise((1, *channels))))
+        self.blocks = Blocks(*(Block3d(a, b) for a, b in pairwise((1, *channels))))
         self.width = 2 * channels[-1]
         #: of a pruned encoder, by convolution: which output channels of the whole one it has
         self.kept: Mapping[str, Sequence[int]] = {}

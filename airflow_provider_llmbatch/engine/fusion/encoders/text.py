@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from airflow_provider_llmbatch.engine.fusion.encoders.recompute import Layers
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 
@@ -61,7 +62,7 @@ class BertEncoder(nn.Module):
         self.places = nn.Embedding(int(config["max_position_embeddings"]), self.width)
         self.kinds = nn.Embedding(int(config["type_vocab_size"]), self.width)
         self.before = nn.LayerNorm(self.width, epsilon)
-        self.layers = nn.ModuleList(
+        self.layers = Layers(
             Layer(self.width, int(config["intermediate_size"]), int(config["num_attention_heads"]), epsilon)
             for _ in range(int(config["num_hidden_layers"]))
         )
@@ -101,8 +102,7 @@ class BertEncoder(nn.Module):
         mask = ids != 0
         places = torch.arange(longest, device=ids.device)
         tokens = self.before(self.words(ids) + self.places(places) + self.kinds.weight[0])
-        for layer in self.layers:
-            tokens = layer(tokens, mask[:, None, None, :])
+        tokens = self.layers.through(tokens, mask[:, None, None, :])
         counts = mask.sum(dim=1, keepdim=True).to(tokens.dtype)
         means = F.normalize((tokens * mask[..., None]).sum(dim=1) / counts, dim=-1)
         weighted = [

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from airflow_provider_llmbatch.engine.fusion.encoders.recompute import Blocks
+
 #: Patches that are encoded at once: the memory between the layers is bounded by this, not by the batch.
 AT_ONCE = 256
 
@@ -44,7 +46,7 @@ class Wsi2d(nn.Module):
 
     def __init__(self, channels: tuple[int, ...] = (16, 32, 64, 128)) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(*(Block2d(a, b) for a, b in pairwise((3, *channels))))
+        self.blocks = Blocks(*(Block2d(a, b) for a, b in pairwise((3, *channels))))
         self.width = channels[-1]
         #: of a pruned encoder, by convolution: which output channels of the whole one it has
         self.kept: Mapping[str, Sequence[int]] = {}

@@ -70,6 +70,12 @@ class Windows:
             )
         self._start, self._end, self._pad = (int(mark or 0) for mark in marks)
 
+    def nothing(self) -> NDArray[np.int32]:
+        """Return the window of an empty text: two marks, (1, 256)."""
+        window = np.full((1, WINDOW), self._pad, np.int32)
+        window[0, :2] = self._start, self._end
+        return window
+
     def cut(self, text: str) -> NDArray[np.int32]:
         """Return the windows of a text, (n, 256); behind their end they are padded."""
         ids = np.asarray(self._tokenizer.encode(text, add_special_tokens=False).ids, np.int32)

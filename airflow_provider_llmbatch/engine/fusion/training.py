@@ -1,0 +1,113 @@
+"""Mode ``train``: from a source with labels, whose windows are stored, to a model in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_llmbatch.engine.fusion.checkpoint import Checkpoints
+from airflow_provider_llmbatch.engine.fusion.examples import Examples, Labelled, loader, read_labelled
+from airflow_provider_llmbatch.engine.fusion.graph import prepare
+from airflow_provider_llmbatch.engine.fusion.looks import How
+from airflow_provider_llmbatch.engine.fusion.loops import Emit
+from airflow_provider_llmbatch.engine.fusion.model import classes_of, digest, fresh, save_model, targets_of
+from airflow_provider_llmbatch.engine.fusion.opening import Opened
+from airflow_provider_llmbatch.engine.fusion.train import Course, Trainer
+from airflow_provider_llmbatch.engine.locations import is_local
+from airflow_provider_llmbatch.errors import ConfigurationError
+
+#: Folder of the model below that of the run, unless the spec names another.
+_MODEL = "model"
+
+
+def train(opened: Opened, windows: int, emit: Emit) -> dict[str, Any]:
+    """
+    Train a model, store it, and return what the manifest says of it.
+
+    :param windows: how many are stored.
+    :raises InputError: when labels are missing or all alike, or a file changed meanwhile.
+    :raises ConfigurationError: when there is no place on a disk for the model.
+    """
+    spec, folder = opened.spec, _folder(opened)
+    labelled = read_labelled(opened, windows)
+    classes = classes_of(labelled.labels)
+    outputs = 1 if len(classes) == 2 else len(classes)
+    graph = prepare(fresh(spec.schema, seed=spec.seed, outputs=outputs), opened.plan)
+    checkpoints = Checkpoints(opened.store)
+    if spec.on_existing == "restart":
+        checkpoints.clear()
+    how = How(
+        plan=opened.plan,
+        policies=spec.policies,
+        training=spec.training,
+        batch=opened.plan.batch,
+        seed=spec.seed,
+    )
+    trainer = Trainer(graph, _examples(opened, labelled, classes), how)
+    course = trainer.run(_teller(opened, checkpoints, emit), checkpoints)
+    metrics = {
+        "classes": len(classes),
+        "labelled": len(labelled.records),
+        "unlabelled": labelled.unlabelled,
+        "steps": course.step,
+        "best_step": course.best_step,
+        "held_out_loss": round(course.best_loss or 0.0, 6),
+        "skipped_steps": dict(trainer.skipped),
+        "non_finite": dict(course.non_finite),
+        "damaged_checkpoints": list(checkpoints.damaged),
+    }
+    trained = [name for name in spec.schema.names if not spec.policies[name].frozen]
+    about = {**metrics, "classes": classes, "losses": course.losses}
+    save_model(graph.cpu(), folder, about, trained=trained)
+    return {"model": str(folder), "model_digest": digest(graph), "metrics": metrics}
+
+
+def _folder(opened: Opened) -> Path:
+    """Return where the model is written to."""
+    if opened.spec.model:
+        return Path(opened.spec.model)
+    if not is_local(opened.store.uri):
+        raise ConfigurationError(
+            f"model is not set, and the results are at {opened.store.uri}; name a folder on a disk as model."
+        )
+    return Path(opened.store.uri.rpartition("://")[2]) / _MODEL
+
+
+def _examples(opened: Opened, labelled: Labelled, classes: list[Any]) -> Examples:
+    policies = opened.spec.policies
+    trained = [name for name in opened.spec.schema.names if not policies[name].frozen]
+    return Examples(
+        targets=targets_of(labelled.labels, classes),
+        vectors=labelled.vectors,
+        load=loader(labelled.records, opened.pipeline.examiner, trained, opened.plan.decoders),
+    )
+
+
+def _teller(opened: Opened, checkpoints: Checkpoints, emit: Emit) -> Callable[[Course, int], None]:
+    """Return what tells how far a training is, at most every two seconds."""
+    clocks, told = opened.clocks, {"at": opened.clocks.now(), "damaged": 0.0}
+    began: dict[str, float] = {}
+
+    def tell(course: Course, total: int) -> None:
+        if not began:
+            began.update(at=clocks.now(), step=course.step)
+            for step in checkpoints.damaged:
+                emit({"event": "checkpoint_damaged", "step": step, "from_step": course.step - 1})
+        now = clocks.now()
+        if now - told["at"] < 2.0 and course.step < total:
+            return
+        told["at"] = now
+        rate = (course.step - began["step"]) / max(now - began["at"], 1e-6)
+        loss = course.losses[-1][1] if course.losses else None
+        emit(
+            {
+                "event": "training",
+                "step": course.step,
+                "total": total,
+                "held_out_loss": loss,
+                "eta_s": round((total - course.step) / rate, 1) if rate else None,
+            }
+        )
+
+    return tell
