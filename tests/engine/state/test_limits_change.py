@@ -69,6 +69,7 @@ def between(arrivals: Sequence[Arrival], first: float, last: float) -> tuple[int
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_limit_that_the_service_tells_is_kept_and_its_return_is_noticed_at_once(tmp_path: Path):
     with simulated_apart(*SERVER) as service, changing(service) as at:
         state = SqliteState(tmp_path / "state.db")
@@ -85,6 +86,7 @@ async def test_a_limit_that_the_service_tells_is_kept_and_its_return_is_noticed_
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_limit_that_nobody_tells_is_found_and_its_return_within_five_windows(tmp_path: Path):
     with (
         running(tmp_path / "redis") as redis,
