@@ -34,6 +34,7 @@ TESTS = {
     ),
     "dispatch.waits": (f"{DISPATCH}/test_waits.py",),
     "dispatch.inflate": (f"{DISPATCH}/test_inflate.py",),
+    "dispatch.limit.headers": (f"{DISPATCH}/test_headers.py",),
     "dispatch.wire.chat": (
         f"{DISPATCH}/test_wire_errors.py",
         f"{DISPATCH}/test_dialects.py",

@@ -11,6 +11,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_about_status: 0 → 1": "stands for no status, and no rule asks for either",
         "backoff: 30 → 31": "keeps the power finite; the longest pause is reached long before",
     },
+    "dispatch.waits": {
+        "_number: number > EARLIEST_UNIX_TIME_MS → number >= EARLIEST_UNIX_TIME_MS": (
+            "at the bound itself either reading is longer than the longest wait"
+        ),
+    },
     "dispatch.wire.chat": {
         "_reply: without choice is None": _TYPES,
     },

@@ -76,6 +76,7 @@ def test_what_is_too_large_ends_too_long(seen: Failure):
         http(429, "Rate limit reached: Limit 30000, Used 29990, Requested 500. Try again in 20ms."),
         http(429, "Rate limit reached: Limit 2,000,000, Used 1,999,000, Requested 90,000."),
         http(429, "Limit ,, Used ,, Requested ,,"),
+        http(429, "Rate limit reached: Limit 30000, Used 1, Requested 30000."),
         http(529),
         Failure(kind="malformed", status=429, message="<html>"),
         Failure(kind="malformed", status=529, message="<html>"),

@@ -39,13 +39,14 @@ def test_a_cut_reply_is_asked_for_once_more_with_a_larger_cap(reason: str):
     assert final(advised(cut, enlarged)) == (Outcome.TRUNCATED, "truncated")
 
 
-def test_a_cap_spent_on_reasoning_is_named_as_such():
+@pytest.mark.parametrize("thought", [1, 512])
+def test_a_cap_spent_on_reasoning_is_named_as_such(thought: int):
     """P45."""
-    spent = Usage(prompt=10, completion=512, reasoning=512)
+    spent = Usage(prompt=10, completion=512, reasoning=thought)
     advice = advised(reply(text=None, finish_reason="length", usage=spent))
     assert isinstance(advice, Enlarge)
     assert final(advice.otherwise) == (Outcome.TRUNCATED, "truncated_by_reasoning")
-    assert "512" in advice.otherwise.error.message
+    assert f"{thought} tokens of reasoning" in advice.otherwise.error.message
 
 
 @pytest.mark.parametrize(

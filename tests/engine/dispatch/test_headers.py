@@ -51,6 +51,8 @@ def test_what_was_left_some_time_ago_may_be_more_by_now():
     assert aged(told, 15.0, 600, 60.0).remaining == 25
     assert aged(told, 90.0, 600, 60.0).remaining == 60
     assert aged(Told(unit="requests", remaining=10), 6.0, 600, 60.0).remaining == 70
+    silent = Told(unit="requests", limit=60)
+    assert aged(silent, 15.0, 600, 60.0) == silent
 
 
 async def test_what_was_heard_goes_with_the_next_take_and_the_newest_counts():
