@@ -11,12 +11,14 @@ import random
 from pathlib import Path
 
 from airflow_provider_llmbatch.engine.items import ItemError, Outcome, PromptRef, Usage
+from airflow_provider_llmbatch.engine.observe.latency import LatencyHistogram
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.rollout.scores import Scores
-from airflow_provider_llmbatch.engine.state.protocols import Gate
+from airflow_provider_llmbatch.engine.state.protocols import Gate, Seen
 from airflow_provider_llmbatch.operators.places import Note, leave_note, task_folder
 from airflow_provider_llmbatch.operators.routing import pin
 from tests.console.conftest import REVIEW
+from tests.contracts.states import requests, scope
 from tests.engine.review.queues import failed
 from tests.engine.rollout.whole import close_round, rollout
 from tests.plugins.test_costs_api import NOW, connection, spend, take_of  # noqa: F401
@@ -83,20 +85,26 @@ def test_picture_of_a_run(visit, results_path, tmp_path, monkeypatch):
 
 
 QUESTIONS = (
-    ("how-far", "About 384,400 kilometres on average.", "384,400 km"),
-    ("who-wrote", "It was written by Mary Shelley.", "Mary Shelley"),
-    ("capital", "The capital of Australia is Canberra.", "Canberra"),
-    ("boils", "Water boils at 100 degrees Celsius at sea level.", "100 degrees Celsius"),
-    ("longest", "The Nile is usually named as the longest river.", "The Nile"),
-    ("why-sky", "Air scatters blue light more than red light.", "Because the sea is blue."),
+    ("how-far", "About 384,400 kilometres on average.", "How far is the moon?"),
+    ("who-wrote", "It was written by Mary Shelley.", "Who wrote Frankenstein?"),
+    ("capital", "The capital of Australia is Canberra.", "What is the capital of Australia?"),
+    ("boils", "Water boils at 100 degrees Celsius at sea level.", "When does water boil?"),
+    ("longest", "The Nile is usually named as the longest river.", "Which river is the longest?"),
+    ("why-sky", "Air scatters blue light more than red light.", "Why is the sky blue?"),
 )
 
 
-def test_picture_of_a_rollout(visit, results_path):
+def test_picture_of_a_rollout(visit, tmp_path, results_path):
     steps = rollout(results_path, "shorter", "answers")
     draw = random.Random(11)
-    right = [f"{long} ({number})" for number in range(20) for _, long, _ in QUESTIONS]
+    right = [right for _ in range(20) for _, right, _ in QUESTIONS]
     ids = [f"{name}-{number}" for number in range(20) for name, _, _ in QUESTIONS]
+    asked = [question for _ in range(20) for _, _, question in QUESTIONS]
+    items = zip(ids, asked, right, strict=True)
+    source = tmp_path / "golden.jsonl"
+    source.write_text(
+        "".join(json.dumps({"id": id, "prompt": ask, "reference": text}) + "\n" for id, ask, text in items)
+    )
     for number in range(3):
         said = {"base": [], "candidate": []}
         for text in right:
@@ -104,7 +112,7 @@ def test_picture_of_a_rollout(visit, results_path):
                 half = " ".join(word for word in text.split() if draw.random() < 0.7)
                 answers.append(text if draw.random() < 0.85 else half)
             if number == 2 and text.startswith("Air"):
-                said["candidate"][-1] = QUESTIONS[-1][2]
+                said["candidate"][-1] = "Because the sea is blue."
         usual = {"paired": False, "lower_is_better": True}
         live = Scores(
             metric="latency_ms",
@@ -113,7 +121,8 @@ def test_picture_of_a_rollout(visit, results_path):
             **usual,
         )
         metrics = ["token_f1", "bleu"]
-        close_round(results_path, steps, **said, right=right, ids=ids, metrics=metrics, live=[live])
+        about = {"right": right, "ids": ids, "source": str(source)}
+        close_round(results_path, steps, **said, **about, metrics=metrics, live=[live])
     page = visit("/llmbatch/dags/answers/rollouts/shorter", width=1000)
     page.set_viewport_size({"width": 1000, "height": 1200})
     page.locator(".chart canvas").nth(1).wait_for()
@@ -141,7 +150,6 @@ def test_picture_of_costs(visit, connection, tmp_path, monkeypatch):  # noqa: F8
             if (NOW.weekday() - day) % 7 < 5
         ]
         spend(dag, "scheduled__1", *calls)
-    monkeypatch.setenv("AIRFLOW_CONN_LLM_TEAM", json.dumps(connection))
     take_of(connection, tokens=1900, micro_usd=61_250_000)
     page = visit("/llmbatch/costs", "op", width=1000)
     page.locator("canvas").wait_for()
@@ -151,15 +159,21 @@ def test_picture_of_costs(visit, connection, tmp_path, monkeypatch):  # noqa: F8
 
 def test_picture_of_routes(visit, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__LLMBATCH__STATE_URL", f"sqlite:///{tmp_path}/state.db")
-    main, spare, backup = (
-        f"endpoint/https://{host}/v1/small-1" for host in ("llm.example", "spare.example", "own.example")
-    )
+    hosts = ("llm.example", "spare.example", "own.example")
+    main, spare, backup = (f"endpoint/https://{host}/v1/small-1" for host in hosts)
     offer(main, spare, backup)
     park(Gate(name=main, probe_s=60.0), "503")
     park(Gate(name="credential/team-b/1f0c@llm.example", sticky=True), "401 invalid_api_key")
-    in_state(lambda state: state.add_latencies({main: {52: 40}, spare: {40: 40}}, 60.0))
+    took = {main: LatencyHistogram(), spare: LatencyHistogram()}
+    for number in range(40):
+        took[main].add(900 + 40 * number)
+        took[spare].add(280 + 4 * number)
+    counts = {gate: calls.counts() for gate, calls in took.items()}
+    in_state(lambda state: state.add_latencies(counts, 60.0))
+    through = scope(requests(10), gates=(Gate(name=spare),))
+    in_state(lambda state: state.take(through, (), seen=[Seen(gate=spare, answered_at=NOW.timestamp())]))
     pin(spare, by="ann")
     page = visit("/llmbatch/routes", "op", width=1000, theme="dark")
-    page.set_viewport_size({"width": 1000, "height": 470})
+    page.set_viewport_size({"width": 1000, "height": 560})
     page.get_by_text("pinned by ann").wait_for()
     page.screenshot(path=IMAGES / "console-routes.png")

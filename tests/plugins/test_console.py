@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,26 @@ def report_file(results) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("<!doctype html><title>Report</title><p>Übersicht</p>", encoding="utf-8")
     return path
+
+
+def test_every_process_of_airflow_loads_next_to_nothing_for_the_plugin():
+    """An API server, and each task, has loaded these of Airflow anyway."""
+    program = """if True:
+        import airflow.plugins_manager, airflow.sdk.execution_time.task_runner, json, sys, time
+        before, began = set(sys.modules), time.process_time()
+        from airflow_provider_llmbatch.plugins.llmbatch import LLMBatchPlugin
+        ms = (time.process_time() - began) * 1000
+        print(json.dumps([sorted(set(sys.modules) - before), ms]))
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules, ms = json.loads(run.stdout.splitlines()[-1])
+    ours = "airflow_provider_llmbatch"
+    assert (
+        {f"{ours}.plugins.llmbatch"}
+        <= set(modules)
+        <= {*(ours, f"{ours}.plugins", f"{ours}.plugins.llmbatch")}
+    )
+    assert ms <= 50
 
 
 def test_nobody_gets_in_without_a_login(api, report_file):

@@ -196,7 +196,7 @@ def connection(monkeypatch) -> dict[str, Any]:
             "budgets": [
                 {"name": "spring", "usd": 100, "per": "month"},
                 {"name": "daily", "tokens": 5000, "per": "day"},
-                {"name": "each", "usd": 1, "per": "run"},
+                {"name": "each", "usd": 90, "per": "run"},
             ],
             "prices": {"m-1": {"input": "1", "output": "1"}},
         },
@@ -206,10 +206,16 @@ def connection(monkeypatch) -> dict[str, Any]:
     return told
 
 
-def test_budgets_are_told_as_the_state_has_them(api, connection):
+def take_of(connection: dict[str, Any], **amounts: int) -> None:
+    """Take from a connection's limits and budgets as a worker does."""
     settings = parse("llm_team", host=connection["host"], password="sk-canary", extra=connection["extra"])
     whole = scope(settings, settings.credentials[0], "m-1", owner="d/r/t/-1", fence=1, run="d/r")
-    in_state(lambda state: state.take(whole, [Need(tokens=250, micro_usd=750_000)]))
+    need = Need(**amounts)
+    in_state(lambda state: state.take(whole, [need]))
+
+
+def test_budgets_are_told_as_the_state_has_them(api, connection):
+    take_of(connection, tokens=250, micro_usd=750_000)
     answer = api("/llmbatch/api/v1/budgets", "op")
     assert "sk-canary" not in answer.text
     told = answer.json()

@@ -113,7 +113,8 @@ function bars(days) {
         legend: { show: false },
         cursor: { show: false },
         tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
-        scales: { y: { range: (_, least, largest) => [0, largest > 0 ? largest * 1.05 : 1] } },
+        // Half a day to each side, so that the first and the last bar are whole.
+        scales: { x: { range: (_, first, last) => [first - 43_200, last + 43_200] }, y: { range: (_, least, largest) => [0, largest > 0 ? largest * 1.05 : 1] } },
         axes: [
           { ...axis, grid: { show: false }, values: (_, at) => at.map((each) => new Date(each * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" })), incrs: [1, 2, 7, 14, 30].map((each) => each * 86400), space: 60 },
           { ...axis, size: 78, values: (_, at) => at.map((each) => shortened(each)) },

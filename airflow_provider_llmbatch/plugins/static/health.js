@@ -6,8 +6,8 @@ import { regularly } from "./page.js";
 
 const main = document.querySelector("main");
 const list = h("div", {});
-const COLUMNS = ["What", "Name", "State", "Last answer", "Failed in a row", "p95", "Actions"];
-const FIGURES = new Set(["Failed in a row", "p95"]);
+const COLUMNS = ["What", "Name", "State", "Failures", "p95", "Actions"];
+const FIGURES = new Set(["Failures", "p95"]);
 
 async function act(path, gate, words) {
   try {
@@ -48,6 +48,7 @@ function standing(route) {
     parked
       ? h("p", {}, h("strong", { class: "bad" }, "parked"), ": ", inert(parked.reason || "no reason is known"), "; since ", moment(parked.since), ", tried again ", until)
       : h("p", {}, route.answered_at || route.failed ? "open" : "open; nobody has called it lately"),
+    route.answered_at && h("p", { class: "soft" }, "last answer ", moment(route.answered_at)),
   ];
 }
 
@@ -70,12 +71,11 @@ function line(route) {
     kind,
     inert(name.join("/")),
     standing(route),
-    route.answered_at ? moment(route.answered_at) : "not known",
-    route.failed ? count(route.failed, "item") : "none",
-    route.p95_ms === null ? "not known" : `${Math.round(route.p95_ms).toLocaleString("en")} ms`,
+    route.failed ? `${count(route.failed, "item")} in a row` : "none",
+    kind !== "endpoint" ? "not counted" : route.p95_ms === null ? "not known" : `${Math.round(route.p95_ms).toLocaleString("en")} ms`,
     ways(route),
   ];
-  return h("tr", { "data-gate": route.gate }, cells.map((cell, number) => h("td", { "data-name": COLUMNS[number], class: FIGURES.has(COLUMNS[number]) && "figure" }, h("div", {}, cell))));
+  return h("tr", { "data-gate": route.gate }, cells.map((cell, number) => h("td", { "data-name": COLUMNS[number], class: number === 0 ? "kind" : FIGURES.has(COLUMNS[number]) && "figure" }, h("div", {}, cell))));
 }
 
 function draw({ routes }) {
