@@ -34,6 +34,8 @@ class Golden:
     candidate: Sequence[Answer]
     #: where they lie
     places: Mapping[Arm, tuple[Place, ...]]
+    #: where the items lie; empty for rows
+    source: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,12 +49,18 @@ class _Found:
 
 
 def golden_of(
-    base: Iterable[Manifest], candidate: Iterable[Manifest], items: Iterable[Item], open_folder: OpenFolder
+    base: Iterable[Manifest],
+    candidate: Iterable[Manifest],
+    items: Iterable[Item],
+    open_folder: OpenFolder,
+    *,
+    source: str = "",
 ) -> Golden:
     """
     Read what both arms have answered of the golden set.
 
     :param base: what the dispatch of the base returned, and ``candidate`` likewise.
+    :param source: where the items lie; empty for rows.
     :raises InputError: when a manifest is that of the other arm.
     """
     named = {item.id: item for item in items}
@@ -80,6 +88,7 @@ def golden_of(
             arm: tuple(Place(result_path=one.result_path, chunk=one.chunk) for one in found)
             for arm, found in made.items()
         },
+        source=source,
     )
 
 
@@ -115,6 +124,7 @@ def graded(
         used=tuple(live.used),
         mismatch_p=_mismatch(live),
         golden=golden.places if golden else {},
+        source=golden.source if golden else "",
     )
 
 

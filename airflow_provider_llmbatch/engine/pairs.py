@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_provider_llmbatch.engine.items import Result
+from airflow_provider_llmbatch.engine.items import Item, Result
 from airflow_provider_llmbatch.engine.results.folder import Folder
 from airflow_provider_llmbatch.engine.results.read import results
 from airflow_provider_llmbatch.engine.rollout.scores import Scores
 from airflow_provider_llmbatch.engine.rollout.sheet import Place, Sheet
 from airflow_provider_llmbatch.engine.rollout.variant import ARMS, Arm
+from airflow_provider_llmbatch.engine.source import Source
 from airflow_provider_llmbatch.errors import InputError
 
 #: Which pairs: those where the candidate is worse, better, or either.
@@ -24,6 +25,8 @@ class Pair:
     """An item of the golden set with its grades and answers."""
 
     id: str
+    #: as the golden set has it now; None where it has it no more
+    item: Item | None
     #: grades, in the metric's own unit
     base: float
     candidate: float
@@ -33,54 +36,74 @@ class Pair:
     results: Mapping[Arm, Result]
 
 
-def most_unlike(
-    sheet: Sheet,
-    scores: Scores,
-    side: Side,
-    *,
-    start: int,
-    stop: int,
-    graded_by: float,
-    open_folder: Callable[[str], Folder],
-) -> tuple[int, list[Pair]]:
-    """
-    Return how many pairs differ, and some of them with their answers, those that differ most first.
-
-    :param scores: one of the paired metrics of the sheet.
-    :param start: the first of them, and ``stop`` the one after the last.
-    :param graded_by: Unix seconds by which all was graded; what was asked later was not.
-    :raises StoreError: when answers that are there cannot be read.
-    """
-    sign = -1.0 if scores.lower_is_better else 1.0
-    effects = {
-        unit: sign * (scores.candidate[unit] - base)
-        for unit, base in scores.base.items()
-        if unit in scores.candidate
-    }
-    differing = sorted(
+def most_unlike(scores: Scores, side: Side) -> list[str]:
+    """Return the items that both arms have a score of, and not the same, those that differ most first."""
+    effects = {unit: _effect(scores, unit) for unit in scores.base if unit in scores.candidate}
+    return sorted(
         (unit for unit, effect in effects.items() if _is_on(side, effect)),
         key=lambda unit: (-abs(effects[unit]), unit),
     )
-    page = differing[start:stop]
+
+
+def pairs_of(
+    sheet: Sheet,
+    scores: Scores,
+    units: Sequence[str],
+    items: Mapping[str, Item],
+    *,
+    graded_by: float,
+    open_folder: Callable[[str], Folder],
+) -> list[Pair]:
+    """
+    Return pairs with their answers.
+
+    :param scores: one of the paired metrics of the sheet.
+    :param units: ids of items that both arms have a score of.
+    :param items: what is known of them.
+    :param graded_by: Unix seconds by which all was graded; what was asked later was not.
+    :raises StoreError: when answers that are there cannot be read.
+    """
+    wanted = set(units)
     found = {
         arm: {
             result.id: result
-            for result in _answers(sheet.golden.get(arm, ()), arm, set(page), open_folder)
+            for result in _answers(sheet.golden.get(arm, ()), arm, wanted, open_folder)
             if result.started_at <= graded_by
         }
         for arm in ARMS
     }
-    pairs = [
+    return [
         Pair(
             id=unit,
+            item=items.get(unit),
             base=scores.base[unit],
             candidate=scores.candidate[unit],
-            effect=effects[unit],
+            effect=_effect(scores, unit),
             results={arm: found[arm][unit] for arm in ARMS if unit in found[arm]},
         )
-        for unit in page
+        for unit in units
     ]
-    return len(differing), pairs
+
+
+def items_of(source: Source, units: Sequence[str]) -> dict[str, Item]:
+    """
+    Read items by their ids.
+
+    :raises InputError: when the source is not there, or none.
+    :raises ConfigurationError: when it cannot be opened here.
+    :raises StoreError: when it cannot be read now.
+    """
+    wanted = set(units)
+    found = {}
+    for row in source.rows():
+        if isinstance(row.item, Item) and row.item.id in wanted:
+            found[row.item.id] = row.item
+    return found
+
+
+def _effect(scores: Scores, unit: str) -> float:
+    effect = scores.candidate[unit] - scores.base[unit]
+    return -effect if scores.lower_is_better else effect
 
 
 def _is_on(side: Side, effect: float) -> bool:

@@ -177,6 +177,7 @@ class LLMBatchGradeOperator(Verbatim, BaseOperator):
             arguments.manifests_of("golden['candidate']", arms["candidate"]),
             [item for item in rows if isinstance(item, Item)],
             lambda path: open_folder(path, read_only=True),
+            source=given if isinstance(given, str) else "",
         )
 
     def _judged(self, context: Context, settings: Settings, golden: Golden | None) -> Judged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -61,6 +62,8 @@ def test_a_rollout_shows_what_its_rounds_have_found_and_which_pairs_differ(visit
     assert page.get_by_role("img", name="Effect of token_f1 by round, 2 in all").count() == 1
     page.get_by_label("Show pairs").select_option("better")
     page.get_by_text("There is no such pair.").wait_for()
+    page.get_by_label("Show pairs").select_option("worse")
+    page.get_by_text("The golden set was not a file").wait_for()
     page.get_by_role("combobox", name="Metric").select_option("latency_ms")
     page.get_by_text("There are no pairs by this metric").wait_for()
     page.get_by_role("img", name="Scores of latency_ms").wait_for()
@@ -179,14 +182,17 @@ def log_of(stage: Stage) -> list[Step]:
     return steps.history
 
 
-def test_no_hostile_text_of_a_rollout_comes_to_life(visit, results_path, steps):
-    """It stands in names of metrics and people, in ids, answers, errors, reasons, on all pages of pairs."""
+def test_no_hostile_text_of_a_rollout_comes_to_life(visit, tmp_path, results_path, steps):
+    """It stands in names of metrics and people, in ids, questions, answers, errors, reasons, on all pages."""
     count = len(PAYLOADS)
     base = [Outcome.REFUSED if n % 9 == 0 else text for n, text in enumerate(PAYLOADS)]
     hostile = [paired([0.1, 0.2], [0.3, 0.9], text, is_paired=False, note=text) for text in PAYLOADS[::8]]
     broken = paired([], [], PAYLOADS[3], failure=PAYLOADS[4])
     ids = [f"{n} {text}" for n, text in enumerate(PAYLOADS)]
-    said = {"right": ["right"] * count, "ids": ids, "live": [*hostile, broken]}
+    items = [{"id": id, "prompt": text, "reference": text} for id, text in zip(ids, PAYLOADS, strict=True)]
+    source = tmp_path / "golden.jsonl"
+    source.write_text("".join(json.dumps(item) + "\n" for item in items))
+    said = {"right": ["right"] * count, "ids": ids, "live": [*hostile, broken], "source": str(source)}
     close_round(
         results_path,
         steps,
@@ -207,6 +213,9 @@ def test_no_hostile_text_of_a_rollout_comes_to_life(visit, results_path, steps):
     while True:
         page.locator("section.box h3").first.wait_for()
         seen += page.locator("section.box h3").count()
+        assert (
+            page.get_by_role("group", name="What was asked").count() == page.locator("section.box h3").count()
+        )
         made = page.evaluate("[...document.querySelectorAll('main *')].map((each) => each.tagName)")
         assert not set(made) & NEVER_MADE
         following = page.get_by_role("button", name="Next pairs")

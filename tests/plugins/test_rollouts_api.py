@@ -135,8 +135,28 @@ def test_pairs_that_differ_most_come_first_with_both_answers_and_grades(api, res
     assert third["candidate_answer"]["text"] == "forty two"
     refused = found["pairs"][1]["base_answer"]
     assert (refused["outcome"], refused["text"]) == ("refused", "I had rather not.")
-    assert api(f"{pairs}&side=worse", "viewer").json() == {"total": 0, "pairs": []}
+    assert api(f"{pairs}&side=worse", "viewer").json() == {"total": 0, "pairs": [], "why_not": None}
     assert len(api(f"{pairs}&side=better&limit=2&offset=3", "viewer").json()["pairs"]) == 1
+
+
+def test_pairs_say_what_was_asked_and_what_is_right_where_the_golden_set_can_be_read(
+    api, tmp_path, results_path, steps
+):
+    source = tmp_path / "golden.jsonl"
+    item = {"id": "item-0", "vars": {"text": "When does it leave?"}, "reference": ["at six", "6"]}
+    source.write_text(json.dumps(item) + "\n")
+    close_round(results_path, steps, source=str(source))
+    pairs = f"{PATH}/rounds/1/pairs?metric=token_f1"
+    found = api(pairs, "viewer").json()
+    assert found["why_not"] is None
+    assert found["pairs"][0]["question"] == "When does it leave?"
+    assert json.loads(found["pairs"][0]["reference"]) == ["at six", "6"]
+    source.unlink()
+    found = api(pairs, "viewer").json()
+    assert "does not exist" in found["why_not"]
+    assert (found["pairs"][0]["question"], found["pairs"][0]["candidate_answer"]["text"]) == (None, WRONG[0])
+    close_round(results_path, steps)
+    assert "was not a file" in api(pairs.replace("/1/", "/2/"), "viewer").json()["why_not"]
 
 
 def test_answers_that_were_asked_for_after_the_round_are_not_shown_for_those_that_were_graded(

@@ -67,7 +67,7 @@ def questions(
             continue
         texts = [text_of(one.result.output) for one in (answer, other)]
         for order, (first, second) in zip(_ORDERS, (texts, texts[::-1]), strict=True):
-            asked = {"question": _question(items[answer.unit]), "first": first, "second": second}
+            asked = {"question": question_of(items[answer.unit]), "first": first, "second": second}
             reference = "" if answer.reference is None else text_of(answer.reference)
             rows.append(
                 {
@@ -78,7 +78,7 @@ def questions(
     return rows
 
 
-def _question(item: Item) -> str:
+def question_of(item: Item) -> str:
     """Return what an item asks, whatever its form."""
     if item.prompt is not None:
         return item.prompt

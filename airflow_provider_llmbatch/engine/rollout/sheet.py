@@ -42,6 +42,8 @@ class Sheet:
     mismatch_p: float | None = None
     #: where the answers to the golden set lie, if there is one and the round was made since this is said
     golden: Mapping[Arm, tuple[Place, ...]] = field(default_factory=dict)
+    #: where its items lie; empty where they were rows of the task
+    source: str = ""
 
     def lines(self) -> Iterator[bytes]:
         """Yield it as lines of JSON."""
@@ -51,6 +53,7 @@ class Sheet:
             used=list(self.used),
             mismatch_p=self.mismatch_p,
             golden={arm: [asdict(place) for place in places] for arm, places in self.golden.items()},
+            source=self.source,
         )
         for one in self.scores:
             yield _line(type="metric", **{name: getattr(one, name) for name in _ABOUT})
@@ -91,6 +94,7 @@ class Sheet:
                     arm: tuple(Place(**place) for place in places)
                     for arm, places in head.get("golden", {}).items()
                 },
+                source=head.get("source", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(

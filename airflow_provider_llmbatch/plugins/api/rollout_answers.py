@@ -9,6 +9,7 @@ from typing import Any
 from airflow_provider_llmbatch.engine.items import Json, Outcome, Result
 from airflow_provider_llmbatch.engine.pairs import Pair
 from airflow_provider_llmbatch.engine.rollout.distribution import Distribution
+from airflow_provider_llmbatch.engine.rollout.judge import question_of
 from airflow_provider_llmbatch.engine.rollout.standing import RoundOf, Standing, Step
 from airflow_provider_llmbatch.engine.rollout.steps import Steps
 from airflow_provider_llmbatch.engine.rollout.terms import Version
@@ -115,6 +116,8 @@ def pair_shape(pair: Pair) -> PairShape:
     """Return a pair with its texts."""
     return PairShape(
         id=pair.id,
+        question=question_of(pair.item) if pair.item else None,
+        reference=_text(pair.item.reference) if pair.item and pair.item.reference is not None else None,
         base=pair.base,
         candidate=pair.candidate,
         effect=pair.effect,

@@ -163,6 +163,9 @@ class PairShape(BaseModel):
     """An item that both arms have answered."""
 
     id: str
+    #: what was asked and what is right; None where that is not known here
+    question: str | None
+    reference: str | None
     base: float
     candidate: float
     effect: float
@@ -176,3 +179,5 @@ class PairPage(BaseModel):
 
     total: int
     pairs: list[PairShape]
+    #: why questions and references are not shown; None when they are
+    why_not: str | None

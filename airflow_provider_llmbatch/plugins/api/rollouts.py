@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response, status
 
+from airflow_provider_llmbatch.engine.items import Item
 from airflow_provider_llmbatch.engine.journal import Person
-from airflow_provider_llmbatch.engine.pairs import Side, most_unlike
+from airflow_provider_llmbatch.engine.pairs import Side, items_of, most_unlike, pairs_of
+from airflow_provider_llmbatch.engine.results.folder import Folder
 from airflow_provider_llmbatch.engine.rollout.distribution import distribution
 from airflow_provider_llmbatch.engine.rollout.sheet import Sheet
 from airflow_provider_llmbatch.engine.rollout.standing import RoundOf
-from airflow_provider_llmbatch.errors import InputError
+from airflow_provider_llmbatch.errors import InputError, LLMBatchError
 from airflow_provider_llmbatch.operators.rollouts import dags_with_rollouts, read_sheet, rollouts_of
-from airflow_provider_llmbatch.operators.storage import open_folder
+from airflow_provider_llmbatch.operators.storage import open_folder, open_source
 from airflow_provider_llmbatch.plugins.api import rollout_answers as answers
 from airflow_provider_llmbatch.plugins.api.audit import audit
 from airflow_provider_llmbatch.plugins.api.gates import (
@@ -121,16 +124,11 @@ def list_pairs(
             f"Round {number} has no pairs by the metric {metric!r}; it has some by "
             f"{', '.join(each.metric for each in sheet.scores if each.paired) or 'none'}."
         )
-    total, pairs = most_unlike(
-        sheet,
-        scores,
-        side,
-        start=offset,
-        stop=offset + limit,
-        graded_by=round.at,
-        open_folder=lambda path: open_folder(path, read_only=True),
-    )
-    return PairPage(total=total, pairs=[answers.pair_shape(pair) for pair in pairs])
+    units = most_unlike(scores, side)
+    page = units[offset : offset + limit]
+    items, why_not = _items(sheet, page) if page else ({}, None)
+    pairs = pairs_of(sheet, scores, page, items, graded_by=round.at, open_folder=_look_into)
+    return PairPage(total=len(units), pairs=[answers.pair_shape(pair) for pair in pairs], why_not=why_not)
 
 
 @router.post(
@@ -154,6 +152,20 @@ def act(
     standing = log.standing()
     audit("llmbatch_rollout", request, session, user, act=body.act, rate=standing.rate)
     return answers.whole(log.steps, standing, may_act=True)
+
+
+def _look_into(path: str) -> Folder:
+    return open_folder(path, read_only=True)
+
+
+def _items(sheet: Sheet, units: Sequence[str]) -> tuple[dict[str, Item], str | None]:
+    """Return items of the golden set; where they cannot be read from here, none, and why."""
+    if not sheet.source:
+        return {}, "The golden set was not a file, so its questions are not known here."
+    try:
+        return items_of(open_source(sheet.source), units), None
+    except LLMBatchError as error:
+        return {}, f"The golden set cannot be read from here: {error}"
 
 
 def _round(log: Log, number: int) -> RoundOf:

@@ -29,6 +29,8 @@ function pair(each) {
     "section",
     { class: "box" },
     h("h3", {}, inert(each.id), h("span", { class: each.effect < 0 ? "bad" : "good" }, ` ${signed(each.effect)}`)),
+    each.question !== null && [h("div", { class: "role" }, "Asked"), longText(each.question, "What was asked")],
+    each.reference !== null && [h("div", { class: "role" }, "Right"), longText(each.reference, "What is right")],
     h("div", { class: "columns" }, answer("Base", each.base, each.base_answer), answer("Candidate", each.candidate, each.candidate_answer)),
   );
 }
@@ -45,6 +47,7 @@ export function pairs(path, round, metric) {
       const button = (label, to, off) => h("button", { type: "button", disabled: off, on: { click: () => ((offset = to), load()) } }, label);
       show(
         list,
+        page.total > 0 && page.why_not && h("p", { class: "soft" }, inert(page.why_not)),
         page.total ? page.pairs.map(pair) : h("p", { class: "soft" }, side === "either" ? "No pair differs by this metric." : "There is no such pair."),
         page.total > PAGE &&
           h(

@@ -11,7 +11,8 @@ const SMALL = 1e-4;
 function written(value, format) {
   if (value === null) return "not known";
   const size = Math.abs(value);
-  return (size < NOTHING ? 0 : value).toLocaleString("en", size >= NOTHING && size < SMALL ? { ...format, notation: "scientific" } : format);
+  if (size >= NOTHING && size < SMALL) return value.toLocaleString("en", { ...format, notation: "scientific" }).replace("E-", "E\u2212");
+  return (size < NOTHING ? 0 : value).toLocaleString("en", format);
 }
 
 export const figure = (value) => written(value, { maximumSignificantDigits: 4 });

@@ -58,6 +58,7 @@ def close_round(
     ids: Sequence[str] = (),
     metrics: Sequence[Any] = ("token_f1",),
     live: Sequence[Scores] = (),
+    source: str = "",
 ) -> RoundOf:
     """Answer, grade and compare a golden set, and close a round with that."""
     standing = steps.standing()
@@ -70,7 +71,7 @@ def close_round(
     items = [Item(index=n, id=ids[n], prompt="?", reference=text) for n, text in enumerate(right)]
     sheet = graded(
         steps,
-        golden=golden_of([manifests[0]], [manifests[1]], items, open_folder),
+        golden=golden_of([manifests[0]], [manifests[1]], items, open_folder, source=source),
         golden_graders=[grader_of(metric) for metric in metrics],
         live_graders=[],
         judge=None,
