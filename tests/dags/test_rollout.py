@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_llmbatch.engine.results.folder import open_folder
 from airflow_provider_llmbatch.engine.rollout.steps import Steps
 from airflow_provider_llmbatch.engine.rollout.terms import Rules
+from airflow_provider_llmbatch.operators.rollouts import read_sheet
 from tests.dags.test_dags import returned, rows, states
 from tests.engine.rollout.trials import ANN
 
@@ -27,7 +28,11 @@ def test_a_run_is_a_round_and_while_the_rollout_is_paused_only_production_is_ser
     assert closed["verdicts"]["validity"] == "not_enough"
     assert {row.variant for row in rows(returned(first, "golden_candidate"))} == {"candidate"}
     assert len(arrivals()) == 120 + 2 * 60
-    steps = Steps(open_folder(str(tmp_path / "results" / "~rollouts" / "prompt_rollout" / "shorter")))
+    folder = open_folder(str(tmp_path / "results" / "~rollouts" / "prompt_rollout" / "shorter"))
+    steps = Steps(folder)
+    steps.standing()
+    (round,) = steps.rounds
+    assert read_sheet(folder, round.grades).source.endswith("data/golden_questions.jsonl")
     steps.act("pause", Rules(), by=ANN, why="odd answers", at=time.time())
     second = run_dag("prompt_rollout.py", "prompt_rollout")
     done = {task for task, found in states(second).items() if found == ["success"]}
