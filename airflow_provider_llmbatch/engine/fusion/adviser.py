@@ -38,6 +38,10 @@ PROMPT: Mapping[str, str] = {
 _SHOWN = ("device", "dtypes", "channels_last", "arenas", "streams", "threads", "decoders", "batch", "reason")
 
 
+class AskingError(Exception):
+    """Asking failed; says how, in a word that quotes nobody."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What came of asking."""
@@ -84,7 +88,8 @@ def choose(plans: Sequence[Plan], schema: Schema, patterns: Mapping[str, int], a
         answer = ask(question(plans, schema, patterns))
     except Exception as error:
         # The words of a foreign error can quote a service; its type cannot.
-        return Choice(index=0, of=len(plans), problem=f"asking failed ({type(error).__name__})")
+        how = str(error) if isinstance(error, AskingError) else type(error).__name__
+        return Choice(index=0, of=len(plans), problem=f"asking failed ({how})")
     index = answer.get("plan") if isinstance(answer, Mapping) else None
     if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(plans):
         return Choice(index=0, of=len(plans), problem="the answer is no number of a plan")

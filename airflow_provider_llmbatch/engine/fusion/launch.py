@@ -38,10 +38,18 @@ class Worker:
 
     :param spec: what :class:`.spec.Spec` says, as JSON values.
     :param environment: added to that of this process.
+    :param advise: answers a question about plans, which comes where the spec sets ``plan_adviser``; JSON
+        values.
     """
 
-    def __init__(self, spec: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        *,
+        advise: Callable[[Mapping[str, Any]], Any] | None = None,
+    ) -> None:
+        self._spec, self._advise = spec, advise
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = threading.Event()
@@ -73,10 +81,12 @@ class Worker:
         )
         last: Mapping[str, Any] = {}
         try:
-            self._ask()
+            self._say(self._spec)
             for line in self._process.stdout or ():
                 last = json.loads(line)
-                if last["event"] not in ("done", "failed"):
+                if last["event"] == "plan_wanted":
+                    self._say(self._answer(last["question"]))
+                elif last["event"] not in ("done", "failed"):
                     tell(last)
             status = self._process.wait()
         finally:
@@ -93,11 +103,21 @@ class Worker:
         self._killed.set()
         self._end()
 
-    def _ask(self) -> None:
+    def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the adviser says, or why it does not."""
+        if self._advise is None:
+            return {"failed": "nobody to ask"}
+        try:
+            return {"answer": self._advise(question)}
+        except Exception as error:
+            # The run goes on without advice, whatever the reason.
+            return {"failed": type(error).__name__}
+
+    def _say(self, value: Mapping[str, Any]) -> None:
         stdin = self._process.stdin if self._process else None
         assert stdin is not None
         try:
-            stdin.write(json.dumps(self._spec).encode() + b"\n")
+            stdin.write(json.dumps(value).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
             return  # its exit status says why
@@ -149,6 +169,8 @@ def _ended(last: Mapping[str, Any], status: int) -> dict[str, Any]:
             "whole windows are stored.",
             retryable=False,
         )
+    if kind == "lost":
+        raise StoppedError(words, retryable=True)
     if kind == "unexpected":
         raise LLMBatchError(f"The fusion worker failed: {words}.")
     raise StoppedError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import resource
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +24,6 @@ from airflow_provider_llmbatch.errors import InputError, StoreError
 
 #: Tells the task what happens: one JSON object.
 Emit = Callable[[Mapping[str, Any]], None]
-
-#: Most error codes, and patterns of presence, that a manifest names.
-_MOST = 8
 
 
 class TooManyBadError(InputError):
@@ -73,20 +69,36 @@ def do_windows(opened: Opened, emit: Emit) -> Account:
     :raises StoreError: when results cannot be stored.
     """
     account = Account(total=opened.total)
-    progress = Progress(emit, opened.clocks, opened.total)
+    progress = Progress(emit, opened.clocks, opened.total, processes=opened.team.size)
     for number, window in _windows(opened, account):
         account.add(_do_window(opened, number, window), resumed=False)
         progress.tell(account)
         _refuse_bad(opened.spec, account)
+    account = _account_of_all(opened, account)
     _refuse_bad(opened.spec, account)
-    opened.store.put(names.QUARANTINE, b"".join(_quarantine(opened, account.windows)))
+    if opened.team.leads:
+        opened.store.put(names.QUARANTINE, b"".join(_quarantine(opened, account.windows)))
     return account
 
 
+def _account_of_all(opened: Opened, own: Account) -> Account:
+    """Return the account of what all processes have done, when they have."""
+    if opened.team.size == 1:
+        return own
+    windows, resumed = opened.team.total(torch.tensor([own.windows, own.resumed])).tolist()
+    whole = Account(total=opened.total)
+    for number in range(windows):
+        whole.add(_stored(opened, number), resumed=False)
+    whole.resumed = resumed
+    return whole
+
+
 def _windows(opened: Opened, account: Account) -> Iterator[tuple[int, Sequence[Record]]]:
-    """Yield the windows that are not done; take those that are into the account."""
+    """Yield the windows of this process that are not done; take those that are into the account."""
     size = opened.spec.chunk_records
     for number, window in _cut(opened, size):
+        if not opened.team.has(number):
+            continue
         earlier = opened.store.done(number) if opened.spec.on_existing == "resume" else None
         if earlier is None:
             yield number, window
@@ -97,10 +109,15 @@ def _windows(opened: Opened, account: Account) -> Iterator[tuple[int, Sequence[R
 def _quarantine(opened: Opened, windows: int) -> Iterator[bytes]:
     """Yield the lines of what is wrong, window by window as they are stored."""
     for number in range(windows):
-        window = opened.store.done(number)
-        if window is None:
-            raise StoreError(f"{names.window_name(number)} is gone or damaged; run the task again.")
-        yield names.lines(window["bad"])
+        yield names.lines(_stored(opened, number)["bad"])
+
+
+def _stored(opened: Opened, number: int) -> dict[str, Any]:
+    """Return the account of a window that is done."""
+    window = opened.store.done(number)
+    if window is None:
+        raise StoreError(f"{names.window_name(number)} is gone or damaged; run the task again.")
+    return window
 
 
 def _cut(opened: Opened, size: int) -> Iterator[tuple[int, list[Record]]]:
@@ -225,16 +242,24 @@ class _Window:
 
 
 class Progress:
-    """Tells how far a run is, at most every two seconds."""
+    """
+    Tells how far a run is, at most every two seconds.
 
-    def __init__(self, emit: Emit, clocks: Clocks, total: int, *, every_s: float = 2.0) -> None:
+    :param processes: how many work on it; the others are taken to be as far as this one.
+    """
+
+    def __init__(
+        self, emit: Emit, clocks: Clocks, total: int, *, every_s: float = 2.0, processes: int = 1
+    ) -> None:
         self._emit, self._now, self._total, self._every = emit, clocks.now, total, every_s
+        self._processes = processes
         self._began = self._told = clocks.now()
 
     def tell(self, account: Account) -> None:
         """Say it when it is time to."""
-        now, done = self._now(), account.ok + account.quarantined
-        fresh = done - account.resumed
+        now = self._now()
+        done = min(self._total, (account.ok + account.quarantined) * self._processes)
+        fresh = max(0, done - account.resumed * self._processes)
         if now - self._told < self._every and done < self._total:
             return
         self._told = now
@@ -275,50 +300,3 @@ def _refuse_bad(spec: Spec, account: Account) -> None:
             f"{account.quarantined} of {account.total} records are quarantined, and {words}. Most frequent: "
             f"{most}. What is good so far is stored; mend the input, or raise max_bad_fraction."
         )
-
-
-def manifest_of(opened: Opened, account: Account, seconds: float, moment: float) -> dict[str, Any]:
-    """
-    Return what a run says of itself in the end.
-
-    :param seconds: that it took.
-    :param moment: when it began, in Unix seconds.
-    """
-    timings = opened.pipeline.timings
-    return {
-        "schema_version": 1,
-        "result_path": opened.store.uri,
-        "run_fingerprint": opened.fingerprint,
-        "mode": opened.spec.mode,
-        "counts": {
-            "total": account.total,
-            "ok": account.ok,
-            "quarantined": account.quarantined,
-            "resumed": account.resumed,
-        },
-        "missing": dict(account.missing),
-        "patterns": dict(account.patterns.most_common(_MOST)),
-        "top_error_codes": dict(account.codes.most_common(_MOST)),
-        "warnings": dict(account.warnings.most_common(_MOST)),
-        "modalities": list(opened.spec.schema.names),
-        "plan": {
-            "device": opened.plan.device,
-            "dtypes": dict(opened.plan.dtypes),
-            "reason": opened.plan.reason,
-        },
-        "batch_halved": opened.pipeline.halved,
-        "model_digest": opened.model_digest,
-        "timings": {name: round(getattr(timings, name), 3) for name in ("decode", "h2d", "compute", "write")},
-        "seconds": round(seconds, 3),
-        "started_at": round(moment, 3),
-        "records_per_s": round((account.total - account.resumed) / max(seconds, 1e-6), 3),
-        "bytes_to_device": account.bytes,
-        "peak_bytes": _peak(opened.plan.device),
-    }
-
-
-def _peak(device: str) -> int:
-    """Return the most bytes that the device held; on a CPU those of the process."""
-    if device != "cpu":
-        return int(torch.cuda.max_memory_allocated())
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -66,6 +66,10 @@ class Spec:
     cache_path: str | None = None
     on_existing: OnExisting = "resume"
     seed: int = 0
+    #: processes that work on it together, with a GPU each where there are some
+    nproc: int = 1
+    #: whether the task that asks is asked for a plan
+    plan_adviser: bool = False
     #: by modality, of ``train``
     policies: Mapping[str, BranchPolicy] = field(default_factory=dict)
     #: of ``train``
@@ -96,10 +100,14 @@ def read_spec(data: Mapping[str, Any]) -> Spec:
             raise ConfigurationError(
                 f"{name} is {getattr(spec, name)!r}; set it to one of {', '.join(choices)}."
             )
-    for name in ("min_modalities", "batch_size", "chunk_records"):
+    for name in ("min_modalities", "batch_size", "chunk_records", "nproc"):
         if getattr(spec, name) < 1:
             raise ConfigurationError(f"{name} is {getattr(spec, name)}; give a whole number from 1.")
     _check_names(spec)
+    if spec.nproc > 1 and spec.plan_adviser:
+        raise ConfigurationError(
+            f"nproc is {spec.nproc} and plan_adviser is set; it advises one process. Leave one of them out."
+        )
     if spec.mode in ("predict", "evaluate") and spec.model is None:
         raise ConfigurationError(
             f"mode is {spec.mode} and model is not set; name the folder of a trained model."

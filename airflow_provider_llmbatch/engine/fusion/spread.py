@@ -34,8 +34,9 @@ class Spread:
 
     #: by modality that any of the records has, (rows, width)
     vectors: dict[str, Tensor]
-    #: 0, and to be added to the loss: with it gradients find their way through every exchange
-    anchor: Tensor
+    #: 0, and to be added to the loss: with it gradients find their way through every exchange; None where
+    #: there is none
+    anchor: Tensor | None
 
 
 def spread_encode(graph: FusionGraph, batch: Batch, plan: Plan, group: Group) -> Spread:
@@ -49,7 +50,7 @@ def spread_encode(graph: FusionGraph, batch: Batch, plan: Plan, group: Group) ->
     for spec in graph.schema:
         part = batch.parts.get(spec.name)
         encoder = graph.encoders[spec.name]
-        dtype = plan.dtypes.get(spec.kind, "float32")
+        dtype = graph.dtypes.get(spec.name) or plan.dtypes.get(spec.kind, "float32")
         with branch_autocast(group.device, dtype):
             if isinstance(encoder, Ct3d | Wsi2d):
                 empty = torch.empty(0, *spec.shape, dtype=getattr(torch, spec.dtype), device=group.device)

@@ -39,17 +39,18 @@ class Store:
     A folder of one run.
 
     :param place: a path, or a URL that fsspec opens with what the environment says.
+    :param sweep: remove what a kill has left there; not while others write to it.
     :raises StoreError: when it cannot be made.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, sweep: bool = True) -> None:
         self.uri = place
         self._folder = Path(place.rpartition("://")[2]) if is_local(place) else None
         self._files: Any = None
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                for draft in self._folder.rglob(".*.draft"):  # what a kill has left
+                for draft in self._folder.rglob(".*.draft") if sweep else ():
                     draft.unlink(missing_ok=True)
             else:
                 import fsspec
