@@ -60,6 +60,6 @@ def test_the_access_list_names_what_scripts_call_and_nothing_else():
     (rule,) = re.findall(r"^ACL SETUSER (.*)$", PAGE, re.MULTILINE)
     scripts = (ROOT / "airflow_provider_llmbatch/engine/state/redis/lua").glob("*.lua")
     called = {word for file in scripts for word in re.findall(r"redis\.call\('(\w+)'", file.read_text())}
-    other = {"evalsha", "eval", "info", "config|get", "get", "set", "smembers"}
+    other = {"evalsha", "eval", "info", "config|get", "get", "set", "smembers", "srem"}
     granted = {word[1:] for word in rule.split() if word[0] == "+" and word[1] != "@"}
     assert granted == {word.lower() for word in called} | other

@@ -47,9 +47,9 @@ class Installation:
     home: Path
     url: str
     client: httpx.Client
-    #: who may sign in: roles by name, which is the password too; with nobody everybody may do all
-    people: Mapping[str, str] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    #: who may sign in: roles by name, which is the password too; with nobody everybody may do all
+    people: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def start(self, *command: str) -> subprocess.Popen[bytes]:
         """Start one of Airflow's commands."""
@@ -220,7 +220,7 @@ def installed(
     (home / "passwords.json").write_text(json.dumps({name: name for name in people or {}}))
     url = f"http://127.0.0.1:{free_port()}"
     with httpx.Client(timeout=30.0) as client:
-        airflow = Installation(home, url, client, people or {})
+        airflow = Installation(home, url, client, people=people or {})
         try:
             airflow.start_all()
             assert airflow.start("dags", "reserialize").wait() == 0, (home / "dags.log").read_text()
