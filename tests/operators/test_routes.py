@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_llmbatch.errors import ConfigurationError
+from airflow_provider_llmbatch.operators.routing import known, pin
 from tests.operators.stage import KEY
 
 REVOKED = {"match": {}, "reply": {"status": 401, "error": {"code": "invalid_api_key", "message": "revoked"}}}
@@ -60,6 +61,20 @@ def test_connections_in_a_list_stand_in_for_each_other(stage, simulate, monkeypa
     task = stage.dispatch(source=stage.items(5), routes=["llmbatch_default", "other"])
     assert stage.run(task)["counts"] == {"ok": 5}
     assert len(other.arrivals()) == 5
+
+
+def test_a_task_sends_all_to_the_endpoint_that_a_person_has_pinned(stage, simulate, monkeypatch):
+    other = simulate()
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_OTHER", json.dumps({"conn_type": "llmbatch", "host": other.url, "password": KEY})
+    )
+    routes = ["llmbatch_default", "other"]
+    assert stage.run(stage.dispatch(source=stage.items(2), routes=routes))["counts"] == {"ok": 2}
+    (unused,) = [one.condition.gate for one in known() if other.url in one.condition.gate]
+    pin(unused, by="ann")
+    manifest = stage.run(stage.dispatch(task_id="again", source=stage.items(3), routes=routes))
+    assert manifest["counts"] == {"ok": 3}
+    assert (len(stage.service.arrivals()), len(other.arrivals())) == (2, 3)
 
 
 def test_a_key_that_is_rotated_while_a_task_runs_is_read_again(stage, connect):
