@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_llmbatch.engine.fusion.launch import Worker
     from airflow_provider_llmbatch.engine.fusion.spec import Deid, Device, Mode, OnBadInput, OnExisting
+    from airflow_provider_llmbatch.operators.adviser import Adviser
     from airflow_provider_llmbatch.settings import Settings
 
 QUEUE = queue_of("gpu_queue")
@@ -30,7 +31,7 @@ QUEUE = queue_of("gpu_queue")
 
 class LLMBatchFusionOperator(Verbatim, BaseOperator):
     """
-    Embed records, or predict with a fitted model; returns the manifest of the run.
+    Embed records, predict, train a model or evaluate one; returns the manifest of the run.
 
     Reading and computing happen in a worker process with torch (extra ``fusion``); the task relays its
     progress. Windows of records are stored whole, so a retry goes on from the last one. See docs/fusion.md.
@@ -38,8 +39,12 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
     :param source: path (JSONL, CSV, Parquet), or a list of rows: ``id``, for each modality a path, text or
         value, and optionally ``label``. Paths are seen from the file, or with rows from the DAG's folder.
     :param facts: what dispatch tasks returned: their good outputs become the modality ``facts``, by id.
-    :param mode: ``embed``, or ``predict`` with ``model``.
-    :param model: folder of a fitted model; ``embed`` without one takes random weights, fixed by ``seed``.
+    :param mode: ``embed``; ``predict`` with ``model``; ``train``, for which records need a ``label``; or
+        ``evaluate``, for which they do as well, with ``model``.
+    :param model: folder of a trained model; ``embed`` without one takes random weights, fixed by ``seed``.
+        ``train`` writes it there, or into the folder of the run, and names it as ``model`` in the manifest.
+    :param training: how long and how fast ``train`` trains, such as ``{"epochs": 10}``.
+    :param policies: how ``train`` trains each branch, by modality, such as ``{"ct": {"frozen": True}}``.
     :param schema: ``ct+wsi+notes``, ``ct+wsi+notes+facts``, or ``{name: {"kind": …, option: value}}``.
     :param require: modalities without which a record is quarantined.
     :param min_modalities: how many of them a record needs.
@@ -54,6 +59,9 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
     :param dtypes: number types by kind of modality, such as ``{"ct": "float32"}``, over those of the plan.
     :param decode_workers: threads that decode; as many as there are cores, less one, when left out.
     :param cache_path: folder that keeps decoded inputs.
+    :param nproc: processes that work together, with a GPU each where there are some.
+    :param plan_adviser: id of a connection whose model is asked once which of several plans it would take; it
+        sees kinds of data and counts, no data. None asks nobody.
     :param seed: of random weights and of the sample of patches.
     :param worker_environment: variables of the worker, such as ``CUDA_VISIBLE_DEVICES``.
     :param on_existing: what to do with windows of the same run that are stored: ``resume`` or ``restart``.
@@ -78,6 +86,8 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
         facts: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         mode: Mode = "embed",
         model: str | None = None,
+        training: Mapping[str, Any] | None = None,
+        policies: Mapping[str, Mapping[str, Any]] | None = None,
         schema: str | Mapping[str, Mapping[str, Any]] = "ct+wsi+notes",
         require: Sequence[str] = (),
         min_modalities: int = 1,
@@ -91,6 +101,8 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
         dtypes: Mapping[str, str] | None = None,
         decode_workers: int | None = None,
         cache_path: str | None = None,
+        nproc: int = 1,
+        plan_adviser: str | None = None,
         seed: int = 0,
         worker_environment: Mapping[str, str] | None = None,
         on_existing: OnExisting = "resume",
@@ -102,6 +114,8 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
         self.facts = facts
         self.mode = mode
         self.model = model
+        self.training = training
+        self.policies = policies
         self.schema = schema
         self.require = require
         self.min_modalities = min_modalities
@@ -115,18 +129,25 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
         self.dtypes = dtypes
         self.decode_workers = decode_workers
         self.cache_path = cache_path
+        self.nproc = nproc
+        self.plan_adviser = plan_adviser
         self.seed = seed
         self.worker_environment = worker_environment
         self.on_existing = on_existing
+        if training is not None or policies is not None:
+            _check(schema, training or {}, policies or {})
         self._worker: Worker | None = None
+        self._adviser: Adviser | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the worker, and return the manifest."""
         from airflow_provider_llmbatch.engine.fusion.launch import Worker
         from airflow_provider_llmbatch.settings import load_settings
 
-        with decided(), self._spec(context, load_settings()) as spec:
-            self._worker = Worker(spec, self.worker_environment)
+        settings = load_settings()
+        with decided(), self._spec(context, settings) as spec:
+            self._adviser = self._adviser_of(context, settings, spec["result_path"])
+            self._worker = Worker(spec, self.worker_environment, advise=self._adviser)
             manifest = self._worker.run(self._tell)
         counts = manifest["counts"]
         self.log.info(
@@ -145,12 +166,49 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
 
     def on_kill(self) -> None:
         """End the worker and all it has started; whole windows are stored already."""
+        if self._adviser is not None:
+            self._adviser.cancel()
         if self._worker is not None:
             self._worker.kill()
+
+    def _adviser_of(self, context: Context, settings: Settings, place: str) -> Adviser | None:
+        if not self.plan_adviser:
+            return None
+        from airflow_provider_llmbatch.operators.adviser import Adviser
+
+        return Adviser(self.plan_adviser, place, context, settings, self.log)
+
+    def _tell_choice(self, event: Mapping[str, Any]) -> None:
+        if event["problem"]:
+            words = "The plan adviser is not followed: %s. The usual plan is taken: %s"
+            self.log.warning(words, event["problem"], event["usual"])
+        else:
+            words = "The plan adviser takes plan %s of 0 to %s; 0 is the usual one: %s"
+            self.log.info(words, event["index"], event["of"] - 1, event["usual"])
+
+    def _tell_training(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "training":
+            held = event["held_out_loss"]
+            self.log.info(
+                "step %s of %s%s%s",
+                event["step"],
+                event["total"],
+                "" if held is None else f", loss on what is held out {held:.4f}",
+                "" if event["eta_s"] is None else f", {event['eta_s']:.0f} s to go",
+            )
+        elif event["event"] == "checkpoint_damaged":
+            words = "The checkpoint of step %s is damaged and not used; training goes on from step %s."
+            self.log.warning(words, event["step"], event["from_step"])
+        else:
+            self.log.info("Report: %s", event["report"])
 
     def _tell(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "opened":
             self.log.info("%s records; %s", event["total"], event["plan"])
+        elif event["event"] == "plan_chosen":
+            self._tell_choice(event)
+        elif event["event"] in ("training", "checkpoint_damaged", "evaluated"):
+            self._tell_training(event)
         elif event["event"] == "progress":
             left = "" if event["eta_s"] is None else f", {event['eta_s']:.0f} s to go"
             self.log.info(
@@ -176,6 +234,9 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
                 "max_bad_fraction": arguments.share("max_bad_fraction", self.max_bad_fraction),
                 "dtypes": dict(self.dtypes or {}),
                 "require": list(self.require),
+                "plan_adviser": bool(self.plan_adviser),
+                "training": dict(self.training or {}),
+                "policies": {name: dict(policy) for name, policy in (self.policies or {}).items()},
                 **{name: getattr(self, name) for name in _AS_THEY_ARE},
             }
 
@@ -223,8 +284,17 @@ class LLMBatchFusionOperator(Verbatim, BaseOperator):
 
 _AS_THEY_ARE = (
     *("mode", "schema", "min_modalities", "on_bad_input", "deid", "batch_size", "chunk_records", "device"),
-    *("decode_workers", "cache_path", "seed", "on_existing"),
+    *("decode_workers", "cache_path", "seed", "on_existing", "nproc"),
 )
+
+
+def _check(schema: Any, training: Mapping[str, Any], policies: Mapping[str, Any]) -> None:
+    """Refuse, while the DAG is parsed, what a training cannot follow."""
+    from airflow_provider_llmbatch.engine.fusion.policy import read_policies, read_training
+    from airflow_provider_llmbatch.engine.fusion.schema import read_schema
+
+    read_training(training)
+    read_policies(policies, read_schema(schema))
 
 
 def _written(folder: str, name: str, rows: Iterable[Mapping[str, Any]]) -> str:

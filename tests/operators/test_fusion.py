@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_llmbatch.errors import StoppedError
+from airflow_provider_llmbatch.errors import ConfigurationError, StoppedError
 from airflow_provider_llmbatch.operators.fusion import LLMBatchFusionOperator
 
 SCHEMA = {"notes": {"kind": "note"}, "facts": {"kind": "facts"}}
@@ -84,6 +84,44 @@ def test_on_kill_ends_task_and_worker_within_five_seconds_and_a_retry_goes_on(st
     assert stage.run(fuse(stage, source=rows, chunk_records=4), try_number=2)["counts"]["resumed"] >= 4
 
 
+@pytest.mark.slow
+def test_a_model_is_trained_and_evaluated_task_by_task(stage, capsys):
+    schema = {"notes": {"kind": "note"}}
+    words = ("There is a spiculated mass.", "No focal lesion is seen.")
+    rows = [
+        {"id": f"i{n}", "notes": f"{words[n % 2]} Case {n}.", "label": "ill well".split()[n % 2]}
+        for n in range(12)
+    ]
+    trained = stage.run(fuse(stage, source=rows, schema=schema, mode="train", training={"head_epochs": 15}))
+    found = stage.run(fuse(stage, source=rows, schema=schema, mode="evaluate", model=trained["model"]))
+    assert found["metrics"]["records"] == 12
+    assert found["metrics"]["auroc"] > 0.9
+    assert found["metrics"]["subsets"].keys() == {"notes"}
+    folder = Path(found["result_path"])
+    assert found["report"] == str(folder / "evaluation.html")
+    html, markdown = ((folder / f"evaluation.{ending}").read_text() for ending in ("html", "md"))
+    assert "<svg" in html
+    assert "<script" not in html
+    assert "| notes | 12 |" in markdown
+    assert len(json.dumps(found)) < 8 * 1024
+    told = capsys.readouterr().out + html + markdown + json.dumps([trained, found])
+    assert "spiculated" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"training": {"epochs": -1}}, "epochs is -1"),
+        ({"training": {"speed": 1}}, "give a mapping of"),
+        ({"policies": {"mri": {}}}, "policies names mri"),
+        ({"policies": {"notes": {"prune": 0.5}}}, "'notes': prune is 0.5"),
+    ],
+)
+def test_a_training_that_cannot_be_followed_stops_the_dag_from_being_parsed(stage, arguments, words):
+    with pytest.raises(ConfigurationError, match=words):
+        fuse(stage, mode="train", **arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -117,3 +155,23 @@ def test_the_queue_is_that_of_gpus_unless_the_dag_names_one(airflow_home):
         check=True,
     )
     assert done.stdout.split() == ["gpus", "mine"]
+
+
+@pytest.mark.slow
+def test_an_adviser_is_asked_once_and_whatever_it_does_the_run_goes_on(stage, service, connect, capsys):
+    connect(service.url, model="m-1")
+    rows = [{"id": f"i{n}", "facts": {"size_mm": n}} for n in range(4)]
+    given = {"source": rows, "schema": {"facts": {"kind": "facts"}}, "plan_adviser": "llmbatch_default"}
+    service.play({"reply": {"content": '{"plan": 1}'}})
+    manifest = stage.run(fuse(stage, **given))
+    advised = manifest["plan"]["adviser"]
+    assert (advised["index"], advised["problem"]) == (1, None)
+    again = stage.run(fuse(stage, **given), try_number=2)
+    assert (again["run_fingerprint"], again["counts"]["resumed"]) == (manifest["run_fingerprint"], 4)
+    assert len(service.arrivals()) == 1
+    unheard = stage.run(fuse(stage, **{**given, "plan_adviser": "nowhere"}))
+    assert unheard["plan"]["adviser"]["index"] == 0
+    assert (
+        "The plan adviser is not followed: asking failed (AirflowNotFoundException)"
+        in capsys.readouterr().out
+    )

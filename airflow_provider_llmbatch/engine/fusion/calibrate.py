@@ -36,8 +36,8 @@ def scales_of(looks: Iterable[tuple[Tensor, Tensor, Tensor]], modalities: int) -
     A scale makes the sum of losses smallest, with half the square of its logarithm added: so few records,
     or some that are all told apart, do not move it without bound.
 
-    :param looks: the same records several times, with others of their modalities hidden: outputs, targets, and
-        how many modalities are there, (records,).
+    :param looks: the same records several times, with others of their modalities hidden: outputs, targets,
+        and how many modalities are there, (records,).
     """
     every = list(looks)
     outputs, targets, counts = (torch.cat([look[place] for look in every]) for place in range(3))

@@ -22,7 +22,6 @@ from airflow_provider_llmbatch.errors import StoreError
 #: Checkpoints that are kept, besides those of the best weights.
 KEPT = 2
 _STATE = "state.json"
-_PREFIX = "ckpt-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +41,11 @@ class Checkpoints:
     The checkpoints of a run.
 
     :param store: where they are.
+    :param prefix: of their folders.
     """
 
     store: Store
+    prefix: str = "ckpt-"
     #: steps of those that were found damaged
     damaged: list[int] = field(default_factory=list)
 
@@ -57,19 +58,19 @@ class Checkpoints:
         files = {}
         for part, values in tensors.items():
             content = save({name: value.contiguous().cpu() for name, value in values.items()})
-            files[part] = self.store.put(f"{_PREFIX}{step}/{part}.safetensors", content)
+            files[part] = self.store.put(f"{self.prefix}{step}/{part}.safetensors", content)
         state = {"step": step, "files": files, "facts": dict(facts)}
-        self.store.put(f"{_PREFIX}{step}/{_STATE}", json.dumps(state, indent=1).encode())
+        self.store.put(f"{self.prefix}{step}/{_STATE}", json.dumps(state, indent=1).encode())
         self._remove_old()
 
     def clear(self) -> None:
         """Remove all."""
         for step in self._steps():
-            self.store.drop(f"{_PREFIX}{step}")
+            self.store.drop(f"{self.prefix}{step}")
 
     def get(self, step: int) -> Checkpoint | None:
         """Return a checkpoint; None when it is unfinished or damaged."""
-        content = self.store.get(f"{_PREFIX}{step}/{_STATE}")
+        content = self.store.get(f"{self.prefix}{step}/{_STATE}")
         if content is None:
             return None
         try:
@@ -91,13 +92,13 @@ class Checkpoints:
         return None
 
     def _tensors(self, step: int, part: str, sha: str) -> dict[str, Tensor]:
-        content = self.store.get(f"{_PREFIX}{step}/{part}.safetensors") or b""
+        content = self.store.get(f"{self.prefix}{step}/{part}.safetensors") or b""
         if hashlib.sha256(content).hexdigest() != sha:
             raise ValueError(f"{part} of checkpoint {step} has another digest.")
         return load(content)
 
     def _steps(self) -> list[int]:
-        found = [name.removeprefix(_PREFIX) for name in self.store.folders(_PREFIX)]
+        found = [name.removeprefix(self.prefix) for name in self.store.folders(self.prefix)]
         return sorted(int(step) for step in found if step.isdecimal())
 
     def _remove_old(self) -> None:
@@ -105,10 +106,10 @@ class Checkpoints:
         kept = set(steps[-KEPT:])
         for step in steps[-KEPT:]:
             try:
-                state = json.loads(self.store.get(f"{_PREFIX}{step}/{_STATE}") or b"")
+                state = json.loads(self.store.get(f"{self.prefix}{step}/{_STATE}") or b"")
                 kept.add(state["facts"]["best_step"])
             except (ValueError, KeyError, TypeError) as error:
                 if step == steps[-1]:
                     raise StoreError(f"Checkpoint {step} cannot be read back.") from error
         for step in set(steps) - kept:
-            self.store.drop(f"{_PREFIX}{step}")
+            self.store.drop(f"{self.prefix}{step}")

@@ -143,7 +143,7 @@ def _scored(opened: Opened, labelled: Labelled, targets: Tensor) -> Scored:
     nothing = collate(opened.spec.schema, [opened.pipeline.examiner.nothing()], Arena()).to_device(device)
     with torch.inference_mode():
         read = graph.tokens(vectors, rows, len(targets))
-        empty = graph.tokens(graph.encode(nothing, opened.plan), dict.fromkeys(names, [0]), 1)
+        empty = graph.tokens(graph.encode(nothing, opened.plan), {name: (0,) for name in names}, 1)
     return Scored(
         graph=graph, tokens=read.values, present=read.present, empty=empty.values[0], truth=targets.numpy()
     )

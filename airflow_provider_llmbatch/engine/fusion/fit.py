@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     policies = {name: {"frozen": name not in given.train} for name in schema.names}
     asked = {**kept, "schema": schema, "mode": "train", "model": given.model, "policies": policies}
     with tempfile.TemporaryDirectory(prefix="fit-") as place:
-        spec = read_spec({**asked, "result_path": place, "training": {"epochs": given.epochs}})
+        spec = read_spec({**asked, "result_path": place, "training": {"head_epochs": given.epochs}})
         found = run(spec, lambda event: None, Clocks())["metrics"]
     print(f"fit: ok, {found['labelled']} records, loss {found['held_out_loss']:.3f}, model in {given.model}")
     return 0

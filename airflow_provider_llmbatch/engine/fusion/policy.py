@@ -41,11 +41,13 @@ class BranchPolicy:
 class Training:
     """How long and how fast a model is trained."""
 
-    #: times that each record is seen
-    epochs: int = 20
+    #: times that each record is seen with encoders as they are, before those that are not frozen are trained
+    head_epochs: int = 20
+    #: times that each record is seen while encoders are trained; 0 trains none
+    epochs: int = 10
     #: of encoders at the beginning; it falls to 0 along half a cosine
     learning_rate: float = 1e-4
-    #: of projections and fusion, likewise
+    #: of projections and fusion, likewise; a tenth of it while encoders are trained
     head_learning_rate: float = 3e-3
     #: share of the modalities of a record that are hidden in the second of two looks at it; never all of them
     modality_dropout: float = 0.5
@@ -129,16 +131,30 @@ def _check(where: str, policy: BranchPolicy, kind: Kind) -> None:
         )
 
 
-def check_training(training: Training) -> None:
+def read_training(value: Any) -> Training:
     """
-    Refuse what cannot be done.
+    Read how a model is trained, ``{name: value}``.
 
     :raises ConfigurationError: naming the field, its value and what it can be.
     """
-    for name, least in (("epochs", 1), ("checkpoint_steps", 0)):
+    known = [each.name for each in dataclasses.fields(Training)]
+    if isinstance(value, Training):
+        training = value
+    elif isinstance(value, Mapping) and set(value) <= set(known):
+        training = Training(**value)
+    else:
+        raise ConfigurationError(f"training is {value!r}; give a mapping of {', '.join(known)}.")
+    _check_training(training)
+    return training
+
+
+def _check_training(training: Training) -> None:
+    for name, least in (("head_epochs", 0), ("epochs", 0), ("checkpoint_steps", 0)):
         found = getattr(training, name)
         if not isinstance(found, int) or isinstance(found, bool) or found < least:
             raise ConfigurationError(f"{name} is {found!r}; give a whole number from {least}.")
+    if not training.head_epochs and not training.epochs:
+        raise ConfigurationError("head_epochs and epochs are both 0; give one of them, such as epochs=10.")
     for name in ("learning_rate", "head_learning_rate"):
         rate: Any = getattr(training, name)
         if not isinstance(rate, int | float) or not 0 < rate < math.inf:

@@ -11,8 +11,8 @@ from airflow_provider_llmbatch.engine.fusion.policy import (
     DTYPES,
     BranchPolicy,
     Training,
-    check_training,
     read_policies,
+    read_training,
 )
 from airflow_provider_llmbatch.engine.fusion.schema import Schema, read_schema
 from airflow_provider_llmbatch.errors import ConfigurationError
@@ -93,7 +93,10 @@ def read_spec(data: Mapping[str, Any]) -> Spec:
     if unknown:
         raise ConfigurationError(f"The spec has unknown fields: {', '.join(sorted(unknown))}.")
     schema = read_schema(data.get("schema", "ct+wsi+notes"))
-    nested = {"policies": read_policies(data.get("policies", {}), schema), "training": _training(data)}
+    nested = {
+        "policies": read_policies(data.get("policies", {}), schema),
+        "training": read_training(data.get("training", {})),
+    }
     spec = Spec(**{**data, **nested, "schema": schema, "require": tuple(data.get("require", ()))})
     for name, choices in _CHOICES.items():
         if getattr(spec, name) not in choices:
@@ -113,18 +116,6 @@ def read_spec(data: Mapping[str, Any]) -> Spec:
             f"mode is {spec.mode} and model is not set; name the folder of a trained model."
         )
     return spec
-
-
-def _training(data: Mapping[str, Any]) -> Training:
-    given = data.get("training", {})
-    if isinstance(given, Training):
-        training = given
-    else:
-        if unknown := set(given) - {each.name for each in dataclasses.fields(Training)}:
-            raise ConfigurationError(f"training has unknown fields: {', '.join(sorted(unknown))}.")
-        training = Training(**given)
-    check_training(training)
-    return training
 
 
 def _check_names(spec: Spec) -> None:

@@ -9,7 +9,7 @@ the same weights, to the byte, as one that was not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -20,9 +20,10 @@ from airflow_provider_llmbatch.engine.fusion.checkpoint import Checkpoint, Check
 from airflow_provider_llmbatch.engine.fusion.encoders.recompute import set_recompute
 from airflow_provider_llmbatch.engine.fusion.examples import Arrays, Examples
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph, Projection, Tokens
-from airflow_provider_llmbatch.engine.fusion.looks import How, Looks, hide, training_dtypes
+from airflow_provider_llmbatch.engine.fusion.looks import How, Looks, training_dtypes
 from airflow_provider_llmbatch.engine.fusion.precision import FUSION, BranchOptimizers
 from airflow_provider_llmbatch.engine.fusion.prune import channel_maps, narrow, prune
+from airflow_provider_llmbatch.engine.fusion.team import Team
 
 #: One example of so many is held out; the weights that do best on these are kept.
 HELD_OUT = 5
@@ -30,9 +31,6 @@ HELD_OUT = 5
 _DRAWS = 8
 #: Parts of a checkpoint beside the branches; no modality can be called so.
 _OPTIMIZERS, _CHANCE = "optimizer-states", "chance-state"
-
-#: Takes what has gradients, after they are computed and before anything steps.
-Exchange = Callable[[Iterable[Tensor]], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,36 +54,39 @@ class Trainer:
 
     :param graph: with its weights as they are at the beginning, on the plan's device.
     :param examples: what it learns from.
-    :param exchange: of gradients with other processes; None for one process.
+    :param team: who trains it together, each on its share of every step's examples; None for one process.
     """
 
-    def __init__(
-        self, graph: FusionGraph, examples: Examples, how: How, *, exchange: Exchange | None = None
-    ) -> None:
+    def __init__(self, graph: FusionGraph, examples: Examples, how: How, *, team: Team | None = None) -> None:
         self._graph, self._examples, self._how = graph, examples, how
-        self._exchange = exchange
+        self._team = team or Team()
         self._device = torch.device(how.plan.device)
-        self._looks = Looks(graph, examples, how)
+        self._looks = Looks(graph, examples, how, self._team)
         every = torch.arange(len(examples))
         held = every % HELD_OUT == HELD_OUT - 1
         self._seen, self._held = every[~held], every[held] if held.any() else every
         self._per_epoch = math.ceil(len(self._seen) / how.batch)
-        self._total = how.training.epochs * self._per_epoch
+        self._total = how.epochs * self._per_epoch
         self._chance = torch.Generator().manual_seed(how.seed)
         self._best: dict[str, Tensor] = {}
         self.course = Course()
+        graph.fusion.scales.fill_(1.0)
         self._standardise()
         self._ready()
 
     def run(self, tell: Callable[[Course, int], None], checkpoints: Checkpoints | None = None) -> Course:
         """
-        Train to the end, and leave the best weights in the graph.
+        Train to the end, and leave the best weights in the graph, be they those of the beginning.
 
         :param tell: takes the course and the number of all steps, after each step.
         :param checkpoints: where to begin from and what to store; None stores nothing.
         """
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
             self._resume(found, checkpoints)
+        if self.course.best_step is None and not self.course.step:
+            self._judge()
+            if checkpoints is not None:
+                self._store(checkpoints)
         every = self._how.training.checkpoint_steps
         while self.course.step < self._total:
             for _ in self._epoch():
@@ -101,21 +102,25 @@ class Trainer:
         return self.course
 
     def step(self, chosen: Tensor, arrays: Sequence[Arrays]) -> float:
-        """Take one step on some examples, and return their loss."""
+        """
+        Take one step on some examples, and return their loss.
+
+        :param chosen: those of all processes.
+        :param arrays: of those that are this one's, what is encoded anew.
+        """
         read = self._looks.tokens(chosen, arrays, self._chance if self._how.training.noise else None)
         loss = self._looks.loss(read, read.present, chosen)
         if share := self._how.training.modality_dropout:
-            hidden = hide(read.present, share, self._chance)
+            hidden = self._looks.hidden(read.present, share, self._chance, len(chosen))
             loss = (loss + self._looks.loss(read, hidden, chosen)) / 2
         self._optimizers.backward(loss)
-        if self._exchange is not None:
-            self._exchange(self._optimizers.parameters())
+        self._team.exchange(self._optimizers.parameters())
         done = self.course.step / self._total
         self._optimizers.step(0.5 * (1 + math.cos(math.pi * done)), without=self._looks.broken)
         for name, count in self._looks.broken.items():
             self.course.non_finite[name] = self.course.non_finite.get(name, 0) + count
         self.course.step += 1
-        return float(loss.detach())
+        return float(self._team.total(loss))
 
     @property
     def skipped(self) -> Mapping[str, int]:
@@ -132,14 +137,18 @@ class Trainer:
         mixed = self._seen[torch.randperm(len(self._seen), generator=order)]
         batches = mixed.split(self._how.batch)[within:]
         self._graph.train()
-        for chosen, arrays in zip(batches, self._examples.load([b.tolist() for b in batches]), strict=True):
+        for chosen, arrays in zip(batches, self._load(batches), strict=True):
             self.course.sum += self.step(chosen, arrays)
             yield
+
+    def _load(self, batches: Sequence[Tensor]) -> Iterator[list[Arrays]]:
+        """Decode, of each batch, the examples that are this process's."""
+        return self._examples.load([batch[self._team.share(len(batch))].tolist() for batch in batches])
 
     def _prune(self, epoch: int) -> None:
         """Take channels out of encoders at the middle of the epochs; from there on other weights are best."""
         shares = {name: policy.prune for name, policy in self._how.policies.items() if policy.prune}
-        if epoch != self._how.training.epochs // 2 or not shares:
+        if epoch != self._how.epochs // 2 or not shares:
             return
         for name, share in shares.items():
             prune(self._graph, name, share)
@@ -153,17 +162,19 @@ class Trainer:
         chance = torch.Generator().manual_seed(0)
         self._graph.eval()
         batches = self._held.split(self._how.batch)
-        for chosen, arrays in zip(batches, self._examples.load([b.tolist() for b in batches]), strict=True):
+        for chosen, arrays in zip(batches, self._load(batches), strict=True):
             read = self._looks.tokens(chosen, arrays)
-            yield chosen, read, [read.present, *(hide(read.present, 0.5, chance) for _ in range(_DRAWS))]
+            hidden = (self._looks.hidden(read.present, 0.5, chance, len(chosen)) for _ in range(_DRAWS))
+            yield chosen, read, [read.present, *hidden]
 
     def _judge(self) -> None:
         """Look at what is held out, and keep the best weights."""
         total = 0.0
         with torch.no_grad():
             for chosen, read, looks in self._held_out():
-                losses = [float(self._looks.loss(read, present, chosen)) for present in looks]
-                total += len(chosen) * sum(losses) / len(losses)
+                losses = [self._looks.loss(read, present, chosen) for present in looks]
+                found = self._team.total(torch.stack(losses)).tolist()
+                total += len(chosen) * sum(found) / len(found)
         now = total / len(self._held)
         self.course.losses.append((round(self.course.sum / self._per_epoch, 6), round(now, 6)))
         if self.course.best_loss is None or now < self.course.best_loss:
@@ -183,13 +194,19 @@ class Trainer:
         seen: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(1 + _DRAWS)]
         with torch.no_grad():
             for chosen, read, looks in self._held_out():
-                targets = self._examples.targets[chosen]
+                targets = self._examples.targets[chosen[self._team.share(len(chosen))]]
                 for number, present in enumerate(looks):
                     outputs = self._graph.read(read.values, present)[1].cpu()
                     seen[number].append((outputs, targets, present.sum(dim=1).cpu()))
-        whole = [_joined(parts) for parts in seen]
+        whole = [self._joined(parts) for parts in seen]
         scales = scales_of(whole, len(self._graph.schema))
         self._graph.fusion.scales.copy_(scales)
+
+    def _joined(self, parts: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the parts one behind the other, those of all processes."""
+        own = (torch.cat([part[place] for part in parts]) for place in range(3))
+        outputs, targets, counts = (self._team.gather(each) for each in own)
+        return outputs, targets, counts
 
     def _ready(self) -> None:
         """Make the optimizers, and say of each encoder how it computes."""
@@ -204,7 +221,7 @@ class Trainer:
             graph.fusion,
             policies=policies,
             learning_rate=self._how.training.learning_rate,
-            head_rate=self._how.training.head_learning_rate,
+            head_rate=self._how.head_rate,
             scaled=any(graph.dtypes[n] == "float16" for n, policy in policies.items() if not policy.frozen),
             device=self._device.type,
         )
@@ -215,6 +232,8 @@ class Trainer:
         return {n: value for n, value in self._graph.state_dict().items() if not n.startswith(frozen)}
 
     def _store(self, checkpoints: Checkpoints) -> None:
+        if not self._team.leads:
+            return
         tensors: dict[str, dict[str, Tensor]] = {}
         for name, value in self._own().items():
             kind, _, rest = name.partition(".")
@@ -242,11 +261,6 @@ class Trainer:
             held = found if best == found.step else checkpoints.get(best)
             assert held is not None
             self._best = _weights(held)
-
-
-def _joined(parts: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-    outputs, targets, counts = (torch.cat([part[place] for part in parts]) for place in range(3))
-    return outputs, targets, counts
 
 
 def _weights(found: Checkpoint) -> dict[str, Tensor]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_llmbatch.engine.fusion.checkpoint import Checkpoints
 from airflow_provider_llmbatch.engine.fusion.examples import Examples, Labelled, loader, read_labelled
-from airflow_provider_llmbatch.engine.fusion.graph import prepare
+from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph, prepare
+from airflow_provider_llmbatch.engine.fusion.hardware import Plan
 from airflow_provider_llmbatch.engine.fusion.looks import How
 from airflow_provider_llmbatch.engine.fusion.loops import Emit
 from airflow_provider_llmbatch.engine.fusion.model import classes_of, digest, fresh, save_model, targets_of
 from airflow_provider_llmbatch.engine.fusion.opening import Opened
+from airflow_provider_llmbatch.engine.fusion.spec import Spec
 from airflow_provider_llmbatch.engine.fusion.train import Course, Trainer
 from airflow_provider_llmbatch.engine.locations import is_local
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 #: Folder of the model below that of the run, unless the spec names another.
 _MODEL = "model"
+#: What the folders of checkpoints of a stage begin with.
+_FOLDERS = {"head": "head-", "encoders": "ckpt-"}
+#: Epochs whose losses are told, the last ones.
+_TOLD = 20
 
 
 def train(opened: Opened, windows: int, emit: Emit) -> dict[str, Any]:
@@ -34,33 +42,64 @@ def train(opened: Opened, windows: int, emit: Emit) -> dict[str, Any]:
     classes = classes_of(labelled.labels)
     outputs = 1 if len(classes) == 2 else len(classes)
     graph = prepare(fresh(spec.schema, seed=spec.seed, outputs=outputs), opened.plan)
-    checkpoints = Checkpoints(opened.store)
-    if spec.on_existing == "restart":
-        checkpoints.clear()
-    how = How(
-        plan=opened.plan,
-        policies=spec.policies,
-        training=spec.training,
-        batch=opened.plan.batch,
-        seed=spec.seed,
-    )
-    trainer = Trainer(graph, _examples(opened, labelled, classes), how)
-    course = trainer.run(_teller(opened, checkpoints, emit), checkpoints)
+    done: dict[str, dict[str, Any]] = {}
+    for name, how in stages(spec, opened.plan):
+        examples = _examples(opened, labelled, classes, how)
+        done[name] = _stage(opened, graph, examples, how, name, emit)
     metrics = {
         "classes": len(classes),
         "labelled": len(labelled.records),
         "unlabelled": labelled.unlabelled,
+        **done.popitem()[1],
+        **done,
+    }
+    trained = [name for name in spec.schema.names if not spec.policies[name].frozen]
+    about = {**metrics, "classes": classes}
+    if opened.team.leads:
+        save_model(graph.cpu(), folder, about, trained=trained)
+    return {"model": str(folder), "model_digest": digest(graph), "metrics": metrics}
+
+
+def stages(spec: Spec, plan: Plan) -> list[tuple[str, How]]:
+    """
+    Return what is trained one after the other, by name.
+
+    First projections and fusion alone, on vectors that are there already; then the encoders that are not
+    frozen with them, slower. Encoders that follow a fusion which knows nothing yet lose what they know
+    (Kumar, Raghunathan, Jones, Ma and Liang, 2022).
+    """
+    training, policies = spec.training, spec.policies
+    stage = partial(How, plan=plan, training=training, batch=plan.batch, seed=spec.seed)
+    frozen = {name: replace(policy, frozen=True, prune=0.0) for name, policy in policies.items()}
+    rate = training.head_learning_rate
+    trains = training.epochs > 0 and not all(policy.frozen for policy in policies.values())
+    found = []
+    if training.head_epochs or not trains:
+        found.append(("head", stage(policies=frozen, epochs=training.head_epochs, head_rate=rate)))
+    if trains:
+        found.append(("encoders", stage(policies=policies, epochs=training.epochs, head_rate=rate / 10)))
+    return found
+
+
+def _stage(
+    opened: Opened, graph: FusionGraph, examples: Examples, how: How, name: str, emit: Emit
+) -> dict[str, Any]:
+    """Train a graph in place, and return what is to be said of it."""
+    checkpoints = Checkpoints(opened.store, _FOLDERS[name])
+    with opened.team.one_first():
+        if opened.spec.on_existing == "restart" and opened.team.leads:
+            checkpoints.clear()
+    trainer = Trainer(graph, examples, how, team=opened.team)
+    course = trainer.run(_teller(opened, checkpoints, emit), checkpoints)
+    return {
         "steps": course.step,
         "best_step": course.best_step,
         "held_out_loss": round(course.best_loss or 0.0, 6),
         "skipped_steps": dict(trainer.skipped),
         "non_finite": dict(course.non_finite),
         "damaged_checkpoints": list(checkpoints.damaged),
+        "losses": course.losses[-_TOLD:],
     }
-    trained = [name for name in spec.schema.names if not spec.policies[name].frozen]
-    about = {**metrics, "classes": classes, "losses": course.losses}
-    save_model(graph.cpu(), folder, about, trained=trained)
-    return {"model": str(folder), "model_digest": digest(graph), "metrics": metrics}
 
 
 def _folder(opened: Opened) -> Path:
@@ -74,9 +113,8 @@ def _folder(opened: Opened) -> Path:
     return Path(opened.store.uri.rpartition("://")[2]) / _MODEL
 
 
-def _examples(opened: Opened, labelled: Labelled, classes: list[Any]) -> Examples:
-    policies = opened.spec.policies
-    trained = [name for name in opened.spec.schema.names if not policies[name].frozen]
+def _examples(opened: Opened, labelled: Labelled, classes: list[Any], how: How) -> Examples:
+    trained = [name for name in opened.spec.schema.names if not how.policies[name].frozen]
     return Examples(
         targets=targets_of(labelled.labels, classes),
         vectors=labelled.vectors,

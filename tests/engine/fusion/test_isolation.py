@@ -12,6 +12,7 @@ import torch
 from airflow_provider_llmbatch.engine.fusion.encoders.recompute import set_recompute
 from airflow_provider_llmbatch.engine.fusion.hardware import Plan
 from airflow_provider_llmbatch.engine.fusion.looks import hide
+from airflow_provider_llmbatch.engine.fusion.team import Team
 from airflow_provider_llmbatch.engine.fusion.train import Trainer
 from airflow_provider_llmbatch.errors import ConfigurationError
 from tests.engine.fusion.counting import PLAIN, batch_of, made_up, saved_bytes
@@ -146,15 +147,16 @@ def test_an_exchange_meets_gradients_before_anything_has_stepped(schema, records
     graph = fresh_tiny(schema)
     before, met = weights(graph), []
 
-    def exchange(parameters) -> None:
-        met.extend(each for each in parameters if each.grad is not None)
-        assert same(weights(graph), before)
-        for each in met:
-            each.grad.mul_(-1)
+    class Turning(Team):
+        def exchange(self, parameters) -> None:
+            met.extend(each for each in parameters if each.grad is not None)
+            assert same(weights(graph), before)
+            for each in met:
+                each.grad.mul_(-1)
 
     examples = examples_of(graph, records, TARGETS)
     before = weights(graph)
-    trainer = Trainer(graph, examples, how(schema), exchange=exchange)
+    trainer = Trainer(graph, examples, how(schema), team=Turning())
     before = weights(graph)
     (arrays,) = examples.load([ALL.tolist()])
     trainer.step(ALL, arrays)

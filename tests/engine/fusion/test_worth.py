@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 def test_fusion_beats_every_modality_and_absence_is_surer_of_what_it_says_than_zeros(cohort):
     train, test = read_cohort(cohort(95, seed=2)), read_cohort(cohort(64, seed=3))
-    found = worth(train, test, seed=0, training=Training(epochs=12), frozen=("ct", "wsi", "notes"))
+    found = worth(train, test, seed=0, training=Training(head_epochs=12), frozen=("ct", "wsi", "notes"))
     fused, zeros = found["fused"], found["zero_filled"]
     assert fused["ct+wsi+notes"]["auroc"] >= best_single(fused) + 0.05
     assert fused["half missing"]["log_loss"] <= zeros["half missing"]["log_loss"] - 0.02

@@ -55,12 +55,12 @@ def tiny_schema(text: Path) -> Schema:
 def how(
     schema: Schema, policies: Mapping[str, Any] | None = None, *, plan: Plan | None = None, **more
 ) -> How:
-    kept = {name: more.pop(name) for name in ("batch", "seed") if name in more}
+    kept = {name: more.pop(name) for name in ("batch", "seed", "epochs") if name in more}
     return How(
         plan=plan or Plan(),
         policies=read_policies(policies or {}, schema),
-        training=Training(**{"epochs": 2, **more}),
-        **{"batch": 4, "seed": 0, **kept},
+        training=Training(**more),
+        **{"batch": 4, "seed": 0, "epochs": 2, "head_rate": 3e-3, **kept},
     )
 
 

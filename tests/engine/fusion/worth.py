@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,15 @@ from airflow_provider_llmbatch.engine.fusion.evaluation import Scored
 from airflow_provider_llmbatch.engine.fusion.examples import Arrays, Examples, Vectors
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
 from airflow_provider_llmbatch.engine.fusion.hardware import Plan
-from airflow_provider_llmbatch.engine.fusion.looks import How, hide
+from airflow_provider_llmbatch.engine.fusion.looks import hide
 from airflow_provider_llmbatch.engine.fusion.model import fresh
 from airflow_provider_llmbatch.engine.fusion.opening import draw_plan, open_pipeline
-from airflow_provider_llmbatch.engine.fusion.policy import Training, read_policies
+from airflow_provider_llmbatch.engine.fusion.policy import Training
 from airflow_provider_llmbatch.engine.fusion.records import read_records
 from airflow_provider_llmbatch.engine.fusion.schema import read_schema
 from airflow_provider_llmbatch.engine.fusion.spec import read_spec
 from airflow_provider_llmbatch.engine.fusion.train import Trainer
+from airflow_provider_llmbatch.engine.fusion.training import stages
 from tests.engine.fusion.conftest import SCHEMA
 from tests.engine.fusion.counting import PLAIN, batch_of
 
@@ -144,12 +145,26 @@ class _Emptied(Vectors):
 
 
 def trained(
-    examples: Examples, frozen: Collection[str], training: Training, *, batch: int, seed: int
+    examples: Callable[[Collection[str]], Examples],
+    frozen: Collection[str],
+    training: Training,
+    *,
+    batch: int,
+    seed: int,
 ) -> FusionGraph:
     graph = fresh(_SCHEMA, seed=0)  # whose vectors the cohorts hold
-    policies = read_policies({name: {"frozen": name in frozen} for name in _NAMES}, _SCHEMA)
-    how = How(plan=Plan(), policies=policies, training=training, batch=batch, seed=seed)
-    Trainer(graph, examples, how).run(lambda course, total: None)
+    asked = {
+        "source": "unused",
+        "result_path": "unused",
+        "schema": _SCHEMA,
+        "training": training,
+        "seed": seed,
+    }
+    policies = {name: {"frozen": name in frozen} for name in _NAMES}
+    plan = Plan(batch=batch)
+    for _, how in stages(read_spec({**asked, "policies": policies}), plan):
+        encoded = [name for name, policy in how.policies.items() if policy.frozen]
+        Trainer(graph, examples(encoded), how).run(lambda course, total: None)
     return graph
 
 
@@ -211,9 +226,11 @@ def worth(
 
     :param frozen: modalities whose encoders stay as they are.
     """
-    ours = trained(marked(train, frozen), frozen, training, batch=batch, seed=seed)
+    ours = trained(lambda encoded: marked(train, encoded), frozen, training, batch=batch, seed=seed)
     plain = dataclasses.replace(training, modality_dropout=0.0)
-    dense = trained(Dense(train, frozen, seed).examples(), frozen, plain, batch=2 * batch, seed=seed)
+    dense = trained(
+        lambda encoded: Dense(train, encoded, seed).examples(), frozen, plain, batch=2 * batch, seed=seed
+    )
     return {
         "fused": figures(scored(ours, test, frozen), dense=False),
         "zero_filled": figures(scored(dense, test, frozen), dense=True),
