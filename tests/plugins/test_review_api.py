@@ -20,6 +20,7 @@ from airflow_provider_llmbatch.engine.review.queue import Queue
 from airflow_provider_llmbatch.operators.places import inbox_folder, review_folder
 from airflow_provider_llmbatch.plugins import console
 from airflow_provider_llmbatch.plugins.api import routes
+from airflow_provider_llmbatch.plugins.api.gates import may_read_connections
 from airflow_provider_llmbatch.plugins.app import create_app
 from tests.engine.review.queues import NOW, failed, opened
 
@@ -84,7 +85,8 @@ def test_every_route_asks_for_a_permission():
             continue
         calls = [dependency.call for dependency in route.dependant.dependencies]
         gates = [call for call in calls if "requires_access_" in call.__qualname__]
-        assert gates or routes.readable_dags in calls, route.path
+        # These two let everybody ask who is signed in, and answer with what that person may see.
+        assert gates or {routes.readable_dags, may_read_connections} & set(calls), route.path
         if "POST" in route.methods and route.path.startswith("/api/v1") and "/stop" not in route.path:
             assert routes.FROM_HERE.dependency in calls, route.path
 
@@ -101,7 +103,7 @@ def test_anonymous_callers_get_nothing_from_any_route(api, queue):
     for route in routes_of_the_app():
         path = route.path.format(
             **{"dag_id": "billing", "run_id": WHO[1], "task_id": "review", "ticket": "0-0"},
-            **{"connection_id": "c", "name": "review.js"},
+            **{"connection_id": "c", "name": "review.js", "number": 1},
         )
         for method in route.methods:
             assert api(f"/llmbatch{path}", None, method, {}).status_code == 401, path
