@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class How:
     epochs: int
     #: learning rate of projections and fusion
     head_rate: float
+    #: by modality, shares of the channels that are gone before the first step
+    prune: Mapping[str, float] = field(default_factory=dict)
 
 
 class Looks:

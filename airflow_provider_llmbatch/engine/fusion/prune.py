@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from airflow_provider_llmbatch.engine.fusion.encoders.ct3d import Ct3d
+from airflow_provider_llmbatch.engine.fusion.encoders.recompute import set_recompute
 from airflow_provider_llmbatch.engine.fusion.encoders.wsi2d import Wsi2d
 from airflow_provider_llmbatch.engine.fusion.errors import missing_library
 from airflow_provider_llmbatch.engine.fusion.graph import WIDTH, FusionGraph, Projection
@@ -35,7 +36,7 @@ def prune(graph: FusionGraph, name: str, share: float) -> None:
     Take channels out of the encoder of a modality, in place, and what they fed out of its projection.
 
     The share is rounded up to whole channels of each of the eight groups of a norm; a group keeps one. Scores
-    change: fit or train afterwards.
+    change: train afterwards.
 
     :param name: the modality.
     :param share: of the output channels of each convolution, from above 0 to :data:`MOST`.
@@ -50,6 +51,9 @@ def prune(graph: FusionGraph, name: str, share: float) -> None:
         )
     if not 0 < share <= MOST:
         raise ConfigurationError(f"prune of {name!r} is {share:g}; give a share above 0 and up to {MOST:g}.")
+    # The layers are followed by their gradients, each computed once.
+    encoder.requires_grad_(True)
+    set_recompute(encoder, False)
     width = _last(encoder.blocks)
     kept = _removed(encoder.blocks, share)
     if all(len(channels) == stop for channels, stop in kept.values()):

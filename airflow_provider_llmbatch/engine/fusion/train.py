@@ -22,7 +22,6 @@ from airflow_provider_llmbatch.engine.fusion.examples import Arrays, Examples
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph, Projection, Tokens
 from airflow_provider_llmbatch.engine.fusion.looks import How, Looks, training_dtypes
 from airflow_provider_llmbatch.engine.fusion.precision import FUSION, BranchOptimizers
-from airflow_provider_llmbatch.engine.fusion.prune import channel_maps, narrow, prune
 from airflow_provider_llmbatch.engine.fusion.team import Team
 
 #: One example of so many is held out; the weights that do best on these are kept.
@@ -132,7 +131,6 @@ class Trainer:
         epoch, within = divmod(self.course.step, self._per_epoch)
         if not within:
             self.course.sum = 0.0
-            self._prune(epoch)
         order = torch.Generator().manual_seed(self._how.seed * 1_000_003 + epoch)
         mixed = self._seen[torch.randperm(len(self._seen), generator=order)]
         batches = mixed.split(self._how.batch)[within:]
@@ -144,18 +142,6 @@ class Trainer:
     def _load(self, batches: Sequence[Tensor]) -> Iterator[list[Arrays]]:
         """Decode, of each batch, the examples that are this process's."""
         return self._examples.load([batch[self._team.share(len(batch))].tolist() for batch in batches])
-
-    def _prune(self, epoch: int) -> None:
-        """Take channels out of encoders at the middle of the epochs; from there on other weights are best."""
-        shares = {name: policy.prune for name, policy in self._how.policies.items() if policy.prune}
-        if epoch != self._how.epochs // 2 or not shares:
-            return
-        for name, share in shares.items():
-            prune(self._graph, name, share)
-        self._best, self.course.best_loss, self.course.best_step = {}, None, None
-        skipped = self._optimizers.skipped
-        self._ready()
-        self._optimizers.skipped = skipped
 
     def _held_out(self) -> Iterator[tuple[Tensor, Tokens, list[Tensor]]]:
         """Yield what is held out, and which modalities are there in several looks at it: all, and half."""
@@ -242,16 +228,12 @@ class Trainer:
         states, numbers = self._optimizers.state()
         tensors[_OPTIMIZERS] = states
         tensors[_CHANCE] = {"state": self._chance.get_state()}
-        facts = {**asdict(self.course), "optimizers": numbers, "pruned": channel_maps(self._graph)}
+        facts = {**asdict(self.course), "optimizers": numbers}
         checkpoints.put(self.course.step, tensors, facts)
 
     def _resume(self, found: Checkpoint, checkpoints: Checkpoints) -> None:
         facts = dict(found.facts)
-        numbers, pruned = facts.pop("optimizers"), facts.pop("pruned")
-        if pruned:
-            narrow(self._graph, pruned)
-            self._graph.to(self._device)
-            self._ready()
+        numbers = facts.pop("optimizers")
         self._graph.load_state_dict(_weights(found), strict=False)
         self._optimizers.load(found.tensors[_OPTIMIZERS], numbers)
         self._chance.set_state(found.tensors[_CHANCE]["state"])

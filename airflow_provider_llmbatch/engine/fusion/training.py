@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_llmbatch.engine.fusion.checkpoint import Checkpoints
-from airflow_provider_llmbatch.engine.fusion.examples import Examples, Labelled, loader, read_labelled
+from airflow_provider_llmbatch.engine.fusion.examples import (
+    Examples,
+    Labelled,
+    Load,
+    Vectors,
+    loader,
+    read_labelled,
+)
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph, prepare
 from airflow_provider_llmbatch.engine.fusion.hardware import Plan
 from airflow_provider_llmbatch.engine.fusion.looks import How
 from airflow_provider_llmbatch.engine.fusion.loops import Emit
 from airflow_provider_llmbatch.engine.fusion.model import classes_of, digest, fresh, save_model, targets_of
 from airflow_provider_llmbatch.engine.fusion.opening import Opened
+from airflow_provider_llmbatch.engine.fusion.prune import prune
+from airflow_provider_llmbatch.engine.fusion.renew import encode_all
 from airflow_provider_llmbatch.engine.fusion.spec import Spec
+from airflow_provider_llmbatch.engine.fusion.team import Team
 from airflow_provider_llmbatch.engine.fusion.train import Course, Trainer
 from airflow_provider_llmbatch.engine.locations import is_local
 from airflow_provider_llmbatch.errors import ConfigurationError
@@ -24,7 +34,10 @@ from airflow_provider_llmbatch.errors import ConfigurationError
 #: Folder of the model below that of the run, unless the spec names another.
 _MODEL = "model"
 #: What the folders of checkpoints of a stage begin with.
-_FOLDERS = {"head": "head-", "encoders": "ckpt-"}
+_FOLDERS = {
+    **{"head": "head-", "encoders": "ckpt-"},
+    **{"pruned-head": "pruned-head-", "pruned-encoders": "pruned-ckpt-"},
+}
 #: Epochs whose losses are told, the last ones.
 _TOLD = 20
 
@@ -42,9 +55,13 @@ def train(opened: Opened, windows: int, emit: Emit) -> dict[str, Any]:
     classes = classes_of(labelled.labels)
     outputs = 1 if len(classes) == 2 else len(classes)
     graph = prepare(fresh(spec.schema, seed=spec.seed, outputs=outputs), opened.plan)
-    done: dict[str, dict[str, Any]] = {}
+    trained = [name for name in spec.schema.names if not spec.policies[name].frozen]
+    vectors, done = labelled.vectors, dict[str, dict[str, Any]]()
     for name, how in stages(spec, opened.plan):
-        examples = _examples(opened, labelled, classes, how)
+        if how.prune:
+            load = loader(labelled.records, opened.pipeline.examiner, trained, opened.plan.decoders)
+            vectors = {**vectors, **pruned(graph, load, len(labelled.records), how, opened.team)}
+        examples = _examples(opened, labelled, vectors, classes, how)
         done[name] = _stage(opened, graph, examples, how, name, emit)
     metrics = {
         "classes": len(classes),
@@ -53,7 +70,6 @@ def train(opened: Opened, windows: int, emit: Emit) -> dict[str, Any]:
         **done.popitem()[1],
         **done,
     }
-    trained = [name for name in spec.schema.names if not spec.policies[name].frozen]
     about = {**metrics, "classes": classes}
     if opened.team.leads:
         save_model(graph.cpu(), folder, about, trained=trained)
@@ -66,7 +82,8 @@ def stages(spec: Spec, plan: Plan) -> list[tuple[str, How]]:
 
     First projections and fusion alone, on vectors that are there already; then the encoders that are not
     frozen with them, slower. Encoders that follow a fusion which knows nothing yet lose what they know
-    (Kumar, Raghunathan, Jones, Ma and Liang, 2022).
+    (Kumar, Raghunathan, Jones, Ma and Liang, 2022). Where encoders lose channels, it is in the middle of the
+    second, and both are gone through again: to what reads them they are other encoders then.
     """
     training, policies = spec.training, spec.policies
     stage = partial(How, plan=plan, training=training, batch=plan.batch, seed=spec.seed)
@@ -76,9 +93,28 @@ def stages(spec: Spec, plan: Plan) -> list[tuple[str, How]]:
     found = []
     if training.head_epochs or not trains:
         found.append(("head", stage(policies=frozen, epochs=training.head_epochs, head_rate=rate)))
-    if trains:
-        found.append(("encoders", stage(policies=policies, epochs=training.epochs, head_rate=rate / 10)))
+    shares = {name: policy.prune for name, policy in policies.items() if policy.prune}
+    first = training.epochs // 2 if shares else training.epochs
+    if trains and first:
+        found.append(("encoders", stage(policies=policies, epochs=first, head_rate=rate / 10)))
+    if trains and shares:
+        anew, rest = max(1, training.head_epochs), training.epochs - first
+        found.append(("pruned-head", stage(policies=frozen, epochs=anew, head_rate=rate, prune=shares)))
+        found.append(("pruned-encoders", stage(policies=policies, epochs=rest, head_rate=rate / 10)))
     return found
+
+
+def pruned(graph: FusionGraph, load: Load, count: int, how: How, team: Team) -> dict[str, Vectors]:
+    """
+    Take out the channels that a stage begins without, and return the vectors of what is left.
+
+    :param load: decodes the modalities that the run trains.
+    :param count: how many examples there are.
+    """
+    for name, share in how.prune.items():
+        prune(graph, name, share)
+    prepare(graph, how.plan)
+    return encode_all(graph, load, count, how.plan, team)
 
 
 def _stage(
@@ -113,11 +149,13 @@ def _folder(opened: Opened) -> Path:
     return Path(opened.store.uri.rpartition("://")[2]) / _MODEL
 
 
-def _examples(opened: Opened, labelled: Labelled, classes: list[Any], how: How) -> Examples:
+def _examples(
+    opened: Opened, labelled: Labelled, vectors: dict[str, Vectors], classes: list[Any], how: How
+) -> Examples:
     trained = [name for name in opened.spec.schema.names if not how.policies[name].frozen]
     return Examples(
         targets=targets_of(labelled.labels, classes),
-        vectors=labelled.vectors,
+        vectors=vectors,
         load=loader(labelled.records, opened.pipeline.examiner, trained, opened.plan.decoders),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,22 @@ from safetensors.torch import load_file
 
 from airflow_provider_llmbatch.engine.fusion.balance import balance_bags, loads_of
 from airflow_provider_llmbatch.engine.fusion.encoders.registry import encode
+from airflow_provider_llmbatch.engine.fusion.examples import Vectors
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
+from airflow_provider_llmbatch.engine.fusion.hardware import Plan
 from airflow_provider_llmbatch.engine.fusion.model import fresh
+from airflow_provider_llmbatch.engine.fusion.policy import Training
 from airflow_provider_llmbatch.engine.fusion.prune import prune
 from airflow_provider_llmbatch.engine.fusion.ranks import lead
-from airflow_provider_llmbatch.engine.fusion.schema import Schema
+from airflow_provider_llmbatch.engine.fusion.schema import Schema, read_schema
+from airflow_provider_llmbatch.engine.fusion.spec import read_spec
+from airflow_provider_llmbatch.engine.fusion.team import Team
+from airflow_provider_llmbatch.engine.fusion.train import Trainer
+from airflow_provider_llmbatch.engine.fusion.training import pruned, stages
 from tests.engine.fusion import rank_work
+from tests.engine.fusion.conftest import SCHEMA
 from tests.engine.fusion.counting import PLAIN, batch_of, flops, made_up
+from tests.engine.fusion.worth import Cohort, figures, marked, scored
 
 #: Processes, and bags of each.
 SHAPES = ((2, 4), (4, 4), (8, 8), (16, 2), (16, 4))
@@ -107,3 +118,30 @@ def _parameters(graph: FusionGraph, name: str) -> int:
 def _operations(graph: FusionGraph, name: str) -> int:
     part = batch_of(graph.schema, made_up(graph.schema, [[True]])).parts[name]
     return flops(lambda: encode(graph.encoders[name], part))
+
+
+def worth_of_pruned(train: Cohort, test: Cohort, *, seeds: int, training: Training) -> dict[str, Any]:
+    """
+    Return how well models tell the labels of a planted cohort, with whole encoders of pictures and half ones.
+
+    Both are trained alike: projections and fusion first, then encoders, of which the half ones lose their
+    channels in the middle of that.
+    """
+    found: dict[str, list[float]] = {"whole": [], "half": []}
+    for seed, (name, share) in itertools.product(range(seeds), (("whole", 0.0), ("half", 0.5))):
+        policies = {kind: {"prune": share} for kind in ("ct", "wsi")}
+        graph = fresh(read_schema(SCHEMA), seed=0)  # whose vectors the cohorts hold
+        asked = {"source": "unused", "result_path": "unused", "schema": SCHEMA, "seed": seed}
+        spec = read_spec({**asked, "training": training, "policies": policies})
+        vectors: dict[str, Vectors] = {}
+        for _, how in stages(spec, Plan(batch=16)):
+            if how.prune:
+                vectors = pruned(graph, marked(train, ("notes",)).load, len(train), how, Team())
+            encoded = [kind for kind, policy in how.policies.items() if policy.frozen]
+            examples = marked(train, encoded)
+            now = replace(examples, vectors={**examples.vectors, **vectors})
+            Trainer(graph, now, how).run(lambda course, total: None)
+        every = figures(scored(graph, test, ("notes",)), dense=False)
+        found[name].append(every["ct+wsi+notes"]["auroc"])
+    means = {name: round(statistics.mean(values), 4) for name, values in found.items()}
+    return {"auroc": found, "mean": means, "loss": round(means["whole"] - means["half"], 4)}
