@@ -40,6 +40,7 @@ from airflow_provider_llmbatch.simulator.cohort import (
     write_series,
     write_slide,
 )
+from tests.engine.fusion.bench_ranks import balance, pruning, two_processes, worth_of_pruned
 from tests.engine.fusion.conftest import SCHEMA
 from tests.engine.fusion.counting import (
     PLAIN,
@@ -218,17 +219,13 @@ def worths(folder: Path) -> dict[str, Any]:
     """Train on five cohorts, with encoders as they are, and measure each model on another of 400 records."""
     test = read_cohort(make_cohort(folder / "test", 400, seed=300))
     encoders = ("ct", "wsi", "notes")
+    cohorts = [read_cohort(make_cohort(folder / f"train-{seed}", 125, seed=200 + seed)) for seed in range(5)]
     found = [
-        worth(
-            read_cohort(make_cohort(folder / f"train-{seed}", 125, seed=200 + seed)),
-            test,
-            seed=seed,
-            training=Training(),
-            frozen=encoders,
-        )
-        for seed in range(5)
+        worth(train, test, seed=seed, training=Training(), frozen=encoders)
+        for seed, train in enumerate(cohorts)
     ]
-    return {"train": 125, "test": len(test), "mean": mean(found), "seeds": found}
+    pruned = worth_of_pruned(cohorts[0], test, seeds=3, training=Training(epochs=4))
+    return {"train": 125, "test": len(test), "mean": mean(found), "seeds": found, "pruned": pruned}
 
 
 def main() -> int:
@@ -245,6 +242,9 @@ def main() -> int:
             "seconds_reading": reading(folder),
             "seconds_by_number_type": number_types(),
             "memory": memory(),
+            "balance": balance(),
+            "two_processes": two_processes(),
+            "pruning": pruning(WHOLE),
             "worth": worths(folder),
             "not_measured": "GPU: copies beside computing, side streams, channels last, half precision",
         }
@@ -263,12 +263,23 @@ def gates(found: dict[str, Any]) -> dict[str, bool]:
     fused, zeros = found["worth"]["mean"]["fused"], found["worth"]["mean"]["zero_filled"]
     half, half_zeros = fused["half missing"], zeros["half missing"]
     sparse = found["presence"][-1]
+    two, smaller = found["two_processes"], found["pruning"].values()
     return {
         "one copy a batch": found["copies"]["copies"] == 1,
         "bytes at most 0.30 of float32": found["copies"]["share"] <= 0.30,
         "rows as alone to 1e-5": found["largest_difference_to_alone"] <= 1e-5,
         "a third of the operations at presence (.25, .25, .92)": sparse["fewer"] >= 3,
         "lean plan keeps at most 0.58 of the bytes": found["memory"]["share"] <= 0.58,
+        "loads at most 1.10 of the mean": max(each["spread_largest"] for each in found["balance"]) <= 1.10,
+        "two processes as one to 1e-6": max(
+            two["largest_difference_of_outputs"], two["largest_difference_of_gradients"]
+        )
+        <= 1e-6,
+        "half of the channels are at most 0.30 of parameters and operations": max(
+            share for each in smaller for share in each.values()
+        )
+        <= 0.30,
+        "half of the channels cost at most 0.02 of AUROC": found["worth"]["pruned"]["loss"] <= 0.02,
         "fused 0.05 above the best modality": fused["ct+wsi+notes"]["auroc"] >= best_single(fused) + 0.05,
         "half missing: log loss 0.02 below a dense batch of zeros": half["log_loss"]
         <= half_zeros["log_loss"] - 0.02,
