@@ -202,6 +202,15 @@ async def test_a_filter_ends_the_item_with_its_reason_and_the_rest_goes_on(tmp_p
     assert done.results[1].outcome.is_reviewable
 
 
+async def test_a_model_that_says_nothing_is_asked_once_more_and_its_endpoint_is_not_to_blame(tmp_path: Path):
+    with simulated({"match": {"contains": "row 000"}, "reply": {"content": ""}}) as simulator:
+        done = await ran(tmp_path, simulator, 15, policy={"park_over_s": 0.0})
+        assert len(simulator.arrivals()) == 25
+    assert done.outcomes == {Outcome.INVALID_OUTPUT: 10, Outcome.OK: 5}
+    assert {row.error.kind for row in done.results if row.error} == {"empty"}
+    assert done.events.of(events.Parked) == []
+
+
 async def test_a_refusal_is_kept_for_review(tmp_path: Path):
     with simulated({"reply": {"refusal": "I can't help with that."}}) as simulator:
         done = await ran(tmp_path, simulator)

@@ -20,13 +20,14 @@ def reask(messages: Sequence[Message], reply_text: str | None, problem: ItemErro
     :param problem: what :func:`.check.check` found.
     """
     asked = list(messages)
+    wanted = "" if problem.kind == "empty" else " with the complete, corrected JSON, and with nothing else"
     if reply_text and reply_text.strip():
         asked.append({"role": "assistant", "content": _cut(reply_text)})
     asked.append(
         {
             "role": "user",
             "content": f"That reply cannot be used. {problem.message} "
-            "Answer the same request again with the complete, corrected JSON, and with nothing else.",
+            f"Answer the same request again{wanted}.",
         }
     )
     return asked

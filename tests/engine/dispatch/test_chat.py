@@ -201,11 +201,19 @@ def test_a_reply_without_usage_is_kept():
     assert replied(body).usage is None
 
 
-@pytest.mark.parametrize("content", [None, "", []])
-def test_a_reply_without_text_is_malformed_unless_its_end_explains_it(content: Any):
+@pytest.mark.parametrize("content", [None, "", [], [{"type": "thinking", "thinking": "hm"}]])
+def test_a_reply_without_text_is_a_reply_when_it_has_an_end(content: Any):
+    assert failed(completion(content, finish_reason=None)).kind == "malformed"
+    for reason in ("stop", "eos", "length", "max_tokens", "content_filter"):
+        assert not replied(completion(content, finish_reason=reason)).text
+
+
+@pytest.mark.parametrize("content", [{}, {"text": "x"}, 0, 1, False])
+def test_a_content_of_another_form_is_malformed(content: Any):
     assert failed(completion(content)).kind == "malformed"
-    for reason in ("length", "max_tokens", "content_filter"):
-        assert replied(completion(content, finish_reason=reason)).text is None or content == ""
+    bare = completion()
+    del bare["choices"][0]["message"]["content"]
+    assert failed(bare).kind == "malformed"
 
 
 def test_azures_filter_names_what_it_caught():

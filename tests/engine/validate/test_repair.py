@@ -18,6 +18,8 @@ def test_a_re_ask_shows_the_failed_reply_and_what_was_wrong() -> None:
 def test_an_empty_reply_is_not_repeated() -> None:
     messages = reask(ASKED, None, ItemError(kind="empty", message="The reply has no text."))
     assert [message["role"] for message in messages] == ["system", "user", "user"]
+    # Nobody knows that it should have been JSON.
+    assert "JSON" not in messages[-1]["content"]
 
 
 def test_a_re_ask_stays_short_and_leaves_the_conversation_alone() -> None:

@@ -128,7 +128,9 @@ def _reply(
         refusal = refusal or text or said
     if not text and not refusal and end not in (_CUT, _FILTERED):
         what = "calls tools and has no text" if message.get("tool_calls") else "has no text"
-        return _malformed(status, f"The reply {what} (finish_reason {said!r}).", request_id)
+        # A model may say nothing, as an answer; that is for the check, and no trouble of the service.
+        if message.get("tool_calls") or said is None or not _is_silent(message):
+            return _malformed(status, f"The reply {what} (finish_reason {said!r}).", request_id)
     return Reply(
         text=text,
         refusal=refusal,
@@ -184,6 +186,11 @@ def _text(content: Any) -> str | None:
         parts = (part for part in content if isinstance(part, dict) and part.get("type") in _TEXT_PARTS)
         return "".join(filter(None, (_string(part.get("text")) for part in parts))) or None
     return _string(content)
+
+
+def _is_silent(message: dict[str, Any]) -> bool:
+    content = message.get("content", 0)
+    return content is None or content == "" or isinstance(content, list)
 
 
 def _reasoning(message: dict[str, Any]) -> str | None:
