@@ -151,6 +151,7 @@ class TestTurns:
         assert len((await take(store, urgent, 1)).grants) == 1
         assert len((await take(store, low, 1)).grants) == 1
 
+    @pytest.mark.alone
     async def test_who_took_all_there_was_is_passed_until_the_others_have_had_as_much(self, store: Store):
         one, two = (scope(requests(60, burst_s=0.5), owner=name) for name in ("one", "two"))
         had = {"one": len((await take(store, one, 60)).grants), "two": 0}

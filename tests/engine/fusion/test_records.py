@@ -122,7 +122,7 @@ def test_a_schema_that_means_nothing_is_refused(value, words):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"mode": "train"}, "mode is 'train'"),
+        ({"mode": "guess"}, "mode is 'guess'"),
         ({"mode": "predict"}, "model is not set"),
         ({"require": ["mri"]}, "require names mri"),
         ({"min_modalities": 4}, "min_modalities is 4"),

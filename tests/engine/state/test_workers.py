@@ -235,7 +235,7 @@ def test_two_keys_of_two_accounts_have_limits_of_their_own_and_one_key_has_one(r
     assert max_in_window([(a.time, 1) for a in seen], WINDOW_S) > 30
 
 
-def _until(there, seconds: float = 30.0) -> None:
+def _until(there, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not there():
         assert time.monotonic() < deadline
