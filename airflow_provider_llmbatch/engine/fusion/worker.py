@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -78,6 +79,8 @@ def _done(
         asked = {name: value for name, value in data.items() if name != "rank"}
         spec = read_spec(asked)
         if spec.nproc > 1 and "rank" not in data:
+            # So that told to end, this one ends the others and clears up first.
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_FAILED))
             return lead([sys.executable, "-m", _MODULE], asked, spec.nproc, emit)
         return 0, {"event": "done", "manifest": _run(spec, data.get("rank"), emit, answers)}
     except Exception as error:

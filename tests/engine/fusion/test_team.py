@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,24 @@ def test_two_processes_killed_in_part_and_run_again_end_where_one_does(source, t
     # An optimizer makes a step of the gradient's sign alone, so what rounds otherwise is moved otherwise.
     weights = [load_file(Path(each["model"]) / "weights.safetensors") for each in (together, alone)]
     compare(*weights, 2 * 3e-3)
+
+
+def test_after_a_kill_no_process_is_left_and_nothing_that_they_met_by(source, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    worker = Worker(asked(source, tmp_path, nproc=2), {**QUIET, "TMPDIR": str(tmp_path / "tmp")})
+    both: list[psutil.Process] = []
+
+    def tell(event: Any) -> None:
+        if not both:
+            both.extend(psutil.Process(worker.pid).children())
+            threading.Thread(target=worker.kill).start()
+
+    with pytest.raises(StoppedError, match="told to end"):
+        worker.run(tell)
+    _, alive = psutil.wait_procs(both, timeout=5)
+    assert len(both) == 2
+    assert not alive
+    assert not list((tmp_path / "tmp").glob("llmbatch-ranks-*"))
 
 
 def test_a_mistake_is_told_in_the_words_of_one_process(source, tmp_path):
