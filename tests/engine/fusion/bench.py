@@ -281,6 +281,7 @@ def gates(found: dict[str, Any]) -> dict[str, bool]:
         <= 0.30,
         "half of the channels cost at most 0.02 of AUROC": found["worth"]["pruned"]["loss"] <= 0.02,
         "fused 0.05 above the best modality": fused["ct+wsi+notes"]["auroc"] >= best_single(fused) + 0.05,
+        "half missing: AUROC 0.02 above a dense batch of zeros": half["auroc"] >= half_zeros["auroc"] + 0.02,
         "half missing: log loss 0.02 below a dense batch of zeros": half["log_loss"]
         <= half_zeros["log_loss"] - 0.02,
     }

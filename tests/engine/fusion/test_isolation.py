@@ -133,6 +133,21 @@ def test_the_lean_plan_keeps_at_most_058_of_the_bytes_between_the_layers(schema,
     assert 0 < lean <= 0.58 * plain
 
 
+def test_in_float16_a_branch_steps_under_a_scaled_loss_and_an_overflow_stops_it_alone(schema, records):
+    graph, trainer, loss = stepped(schema, records, {"wsi": {"dtype": "float16"}})
+    _, _, exact = stepped(schema, records)
+    assert loss == pytest.approx(exact, abs=1e-2)
+    assert dict(trainer.skipped) == {"wsi": 1}  # the scale is 65536 at first
+    new = fresh_tiny(schema)
+    assert torch.equal(graph.encoders["wsi"].gate.weight, new.encoders["wsi"].gate.weight)
+    assert not torch.equal(graph.projections["ct"].linear.weight, new.projections["ct"].linear.weight)
+    (arrays,) = trainer._examples.load([ALL.tolist()])
+    for _ in range(14):
+        trainer.step(ALL, arrays)
+    assert trainer.skipped["wsi"] < 15
+    assert not torch.equal(graph.encoders["wsi"].gate.weight, new.encoders["wsi"].gate.weight)
+
+
 def test_volumes_are_trained_in_single_precision_on_a_cpu(schema, records):
     fast = Plan(dtypes=dict.fromkeys(("ct", "wsi", "note"), "bfloat16"))
     graph, _, _ = stepped(schema, records, plan=fast)
