@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-model cluster test fuzz mutate interop check bench format lock demo-fusion bench-fusion
+.PHONY: help demo demo-model demo-rollout cluster test fuzz cover mutate interop check bench format lock demo-fusion bench-fusion
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -73,6 +73,10 @@ demo-model: $(STAMP) $(MODEL_STAMP) ## the demo on a small real model, served on
 	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_model --python $(MODEL_VENV)/bin/python \
 		|| { echo "demo-model: FAILED"; exit 1; }
 
+demo-rollout: $(STAMP) $(MODEL_STAMP) ## two prompt versions on trial with real questions, on that model
+	@$(BIN)/python -m airflow_provider_llmbatch.simulator.demo_rollout --python $(MODEL_VENV)/bin/python \
+		|| { echo "demo-rollout: FAILED"; exit 1; }
+
 cluster: $(STAMP) ## a cluster on this machine and all that may befall it; ARGS=--small for a short one
 	@$(BIN)/python -m tests.cluster $(ARGS) || { echo "cluster: FAILED"; exit 1; }
 
@@ -87,7 +91,14 @@ fuzz: $(STAMP) ## fifty times as many odd replies as the tests try
 		|| { echo "fuzz: FAILED"; exit 1; }
 	@echo "fuzz: ok"
 
-mutate: $(STAMP) ## break each rule of the advice and the parsers once; about ten minutes
+cover: $(STAMP) ## lines and branches of the advice and the parsers that no test of theirs reaches
+	@mkdir -p build && $(BIN)/coverage run -m pytest --quiet tests/engine/validate \
+		$(addprefix tests/engine/dispatch/test_,advise.py advise_replies.py chat.py dialects.py headers.py \
+		inflate.py waits.py wire_errors.py) || { echo "cover: FAILED"; exit 1; }
+	@$(BIN)/coverage report || { echo "cover: FAILED, no test reaches the above"; exit 1; }
+	@echo "cover: ok"
+
+mutate: $(STAMP) ## break each rule of the advice and the parsers once; about fifteen minutes
 	@nice $(BIN)/python -m tests.mutation $(ARGS) || { echo "mutate: FAILED, no test caught the above"; exit 1; }
 
 $(INTEROP_STAMP): constraints/interop.txt

@@ -105,7 +105,7 @@ def _source(home: Path) -> Path:
 
 
 @contextmanager
-def served(python: str, weights: Path, log: Path) -> Iterator[str]:
+def served(python: str, weights: Path, log: Path, chat_format: str = CHAT_FORMAT) -> Iterator[str]:
     """Yield the base URL of a server that lives as long as the block."""
     port = _free_port()
     # One core is left to everything else: where threads have to wait for each other, all crawl.
@@ -114,7 +114,7 @@ def served(python: str, weights: Path, log: Path) -> Iterator[str]:
         "model": weights,
         "model_alias": MODEL,
         "n_ctx": CONTEXT,
-        "chat_format": CHAT_FORMAT,
+        "chat_format": chat_format,
         "last_n_tokens_size": LOOK_BACK,
         # Of the prompt's tokens nobody asks for the likelihoods, which take gigabytes and half of the time.
         "logits_all": False,
