@@ -65,11 +65,3 @@ def balance_bags(rows: Sequence[int], ranks: int, homes: Sequence[int] | None = 
             heapq.heapreplace(free, (load + stop - start, rank))
             start = stop
     return sorted(piece for piece in pieces if piece.rows)
-
-
-def loads_of(pieces: Sequence[Piece], ranks: int) -> list[int]:
-    """Return how many rows each process has."""
-    loads = [0] * ranks
-    for piece in pieces:
-        loads[piece.rank] += piece.rows
-    return loads

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from airflow_provider_llmbatch.errors import StoppedError
 
@@ -173,13 +173,6 @@ def add_gradients(parameters: Iterable[Tensor], group: Group) -> None:
 def wait_for_all(group: Group) -> None:
     """Return when all processes have come here."""
     add_up(torch.zeros(1), group)
-
-
-def share_weights(module: nn.Module, group: Group) -> None:
-    """Give all processes the weights of the first one."""
-    for value in module.state_dict().values():
-        with _others(group.rank, group.size, "sharing weights"):
-            dist.broadcast(value, 0)
 
 
 def _declarations(values: Tensor, splits: Sequence[int], group: Group) -> list[list[int]]:

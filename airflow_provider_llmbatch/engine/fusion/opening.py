@@ -141,11 +141,15 @@ def draw_plans(spec: Spec) -> list[Plan]:
     """
     Return in which ways the spec's device can be used, the usual one first.
 
+    A training is not offered other batches: steps on them are other steps.
+
     :raises ConfigurationError: when it is not there.
     """
     found = plans(look_at_device(spec), batch=spec.batch_size, decoders=spec.decode_workers)
     chosen: list[Plan] = []
     for each in found:
+        if spec.mode == "train" and each.batch != found[0].batch:
+            continue
         drawn = replace(each, dtypes={**each.dtypes, **spec.dtypes})
         if all(replace(drawn, reason=other.reason) != other for other in chosen):
             chosen.append(drawn)

@@ -62,7 +62,8 @@ class Training:
         return dataclasses.asdict(self)
 
 
-#: Most of the channels of an encoder that can be removed at once.
+#: Most of the channels of an encoder that can be removed at once: of a layer with two channels for each group
+#: of its norm, more would leave none.
 MOST_PRUNED = 0.5
 #: Kinds of modalities whose encoders can be pruned: those of pictures.
 PRUNABLE: tuple[Kind, ...] = ("ct", "wsi")

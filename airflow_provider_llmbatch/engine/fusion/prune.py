@@ -18,15 +18,12 @@ from airflow_provider_llmbatch.engine.fusion.encoders.recompute import set_recom
 from airflow_provider_llmbatch.engine.fusion.encoders.wsi2d import Wsi2d
 from airflow_provider_llmbatch.engine.fusion.errors import missing_library
 from airflow_provider_llmbatch.engine.fusion.graph import WIDTH, FusionGraph, Projection
+from airflow_provider_llmbatch.engine.fusion.policy import MOST_PRUNED, PRUNABLE
 from airflow_provider_llmbatch.errors import ConfigurationError
 
 #: Of each convolution, by its name in ``blocks``: which output channels of the whole encoder are left.
 ChannelMap = Mapping[str, Sequence[int]]
 
-#: Kinds of modalities whose encoders can be pruned.
-PRUNABLE = ("ct", "wsi")
-#: Most of the channels that can go at once; of a layer with two channels a group more would leave none.
-MOST = 0.5
 #: Side of the input that the layers are followed with; four halvings leave more than one place.
 _SIDE = 32
 
@@ -39,7 +36,7 @@ def prune(graph: FusionGraph, name: str, share: float) -> None:
     change: train afterwards.
 
     :param name: the modality.
-    :param share: of the output channels of each convolution, from above 0 to :data:`MOST`.
+    :param share: of the output channels of each convolution, from above 0 to :data:`.policy.MOST_PRUNED`.
     :raises ConfigurationError: for an encoder of another kind, a share out of range, an encoder in which no
         channel can go any more, or when torch-pruning is not installed.
     """
@@ -49,8 +46,10 @@ def prune(graph: FusionGraph, name: str, share: float) -> None:
             f"Modality {name!r} is of kind {graph.schema[name].kind}; only encoders of "
             f"{' and '.join(PRUNABLE)} can be pruned. Leave its prune out."
         )
-    if not 0 < share <= MOST:
-        raise ConfigurationError(f"prune of {name!r} is {share:g}; give a share above 0 and up to {MOST:g}.")
+    if not 0 < share <= MOST_PRUNED:
+        raise ConfigurationError(
+            f"prune of {name!r} is {share:g}; give a share above 0 and up to {MOST_PRUNED:g}."
+        )
     # The layers are followed by their gradients, each computed once.
     encoder.requires_grad_(True)
     set_recompute(encoder, False)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from airflow_provider_llmbatch.engine.fusion.balance import balance_bags, loads_of
+from airflow_provider_llmbatch.engine.fusion.balance import balance_bags
 from airflow_provider_llmbatch.engine.fusion.encoders.registry import encode
 from airflow_provider_llmbatch.engine.fusion.examples import Vectors
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
@@ -31,7 +31,7 @@ from airflow_provider_llmbatch.engine.fusion.train import Trainer
 from airflow_provider_llmbatch.engine.fusion.training import pruned, stages
 from tests.engine.fusion import rank_work
 from tests.engine.fusion.conftest import SCHEMA
-from tests.engine.fusion.counting import PLAIN, batch_of, flops, made_up
+from tests.engine.fusion.counting import PLAIN, batch_of, flops, loads_of, made_up
 from tests.engine.fusion.worth import Cohort, figures, marked, scored
 
 #: Processes, and bags of each.

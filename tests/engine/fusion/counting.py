@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from airflow_provider_llmbatch.engine.fusion.balance import Piece
 from airflow_provider_llmbatch.engine.fusion.batch import Arena, Batch, collate
 from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
 from airflow_provider_llmbatch.engine.fusion.hardware import Plan
@@ -83,6 +84,14 @@ def _array(spec: Any, chance: np.random.Generator) -> np.ndarray:
         windows[0, :24] = [101, *chance.integers(1000, 9000, 22), 102]
         return windows
     return np.asarray([[chance.integers(0, spec["buckets"]), 1.0]], np.float32)
+
+
+def loads_of(pieces: Sequence[Piece], ranks: int) -> list[int]:
+    """Return how many rows each process has."""
+    loads = [0] * ranks
+    for piece in pieces:
+        loads[piece.rank] += piece.rows
+    return loads
 
 
 def batch_of(schema: Schema, records: Sequence[Mapping[str, np.ndarray]]) -> Batch:

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from airflow_provider_llmbatch.engine.fusion.balance import EVEN, balance_bags, loads_of
+from tests.engine.fusion import needed  # noqa: F401  isort: skip
+
+from airflow_provider_llmbatch.engine.fusion.balance import EVEN, balance_bags
+from tests.engine.fusion.counting import loads_of
 
 LOG_NORMAL = some.builds(
     lambda seed, ranks, bags, spread: (

@@ -7,6 +7,8 @@ import pytest
 from tests.engine.fusion import needed  # noqa: F401  isort: skip
 
 from airflow_provider_llmbatch.engine.fusion.hardware import DeviceFacts, plan, probe
+from airflow_provider_llmbatch.engine.fusion.opening import draw_plans
+from airflow_provider_llmbatch.engine.fusion.spec import read_spec
 
 HALF = {"ct": "bfloat16", "wsi": "bfloat16", "note": "bfloat16"}
 AMX = frozenset({"amx_bf16", "avx512_bf16"})
@@ -76,6 +78,14 @@ def test_no_device_computes_in_float16_and_the_reason_is_told(name):
 def test_what_is_asked_for_goes_before_what_the_plan_would_choose():
     drawn = plan(DeviceFacts(cores=8), batch=3, decoders=2)
     assert (drawn.batch, drawn.decoders) == (3, 2)
+
+
+def test_a_training_is_offered_no_other_batch():
+    asked = {"source": "unused", "result_path": "unused", "device": "cpu", "batch_size": 8}
+    offered = {mode: draw_plans(read_spec({**asked, "mode": mode})) for mode in ("embed", "train")}
+    assert {each.batch for each in offered["embed"]} == {8, 4}
+    assert {each.batch for each in offered["train"]} == {8}
+    assert offered["train"][0] == offered["embed"][0]
 
 
 def test_this_machine_has_a_plan():
