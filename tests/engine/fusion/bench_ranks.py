@@ -32,6 +32,7 @@ from airflow_provider_llmbatch.engine.fusion.training import pruned, stages
 from tests.engine.fusion import rank_work
 from tests.engine.fusion.conftest import SCHEMA
 from tests.engine.fusion.counting import PLAIN, batch_of, flops, loads_of, made_up
+from tests.engine.fusion.tiny import text_model
 from tests.engine.fusion.worth import Cohort, figures, marked, scored
 
 #: Processes, and bags of each.
@@ -72,6 +73,7 @@ def two_processes() -> dict[str, Any]:
     """Return the largest differences of outputs and gradients between two processes and one."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        text_model(folder / "text")
         began = time.perf_counter()
         lead([sys.executable, rank_work.__file__], {"folder": place}, 2, print)
         took = time.perf_counter() - began

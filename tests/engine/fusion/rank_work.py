@@ -30,7 +30,10 @@ from airflow_provider_llmbatch.engine.fusion.graph import FusionGraph
 from airflow_provider_llmbatch.engine.fusion.model import fresh
 from airflow_provider_llmbatch.engine.fusion.schema import read_schema
 from airflow_provider_llmbatch.engine.fusion.spread import spread_bags, spread_encode
+from airflow_provider_llmbatch.engine.fusion.team import Team
+from airflow_provider_llmbatch.engine.fusion.train import Trainer
 from tests.engine.fusion.counting import PLAIN, batch_of, made_up
+from tests.engine.fusion.tiny import RARE, examples_of, fresh_tiny, how, tiny_schema
 
 SCHEMA = read_schema(
     {
@@ -138,6 +141,28 @@ def mistakes(group: Group) -> dict[str, str]:
     return heard
 
 
+def poisoned_step(team: Team, text: Path) -> dict[str, Any]:
+    """Take a step on examples of which one, the second process's, has a note that gives no numbers."""
+    schema = tiny_schema(text)
+    there = [[True, True, True], [True, True, True], [False, True, True], [True, True, False]] * 2
+    records = made_up(schema, there, seed=3)
+    records[5]["notes"][0, 5] = RARE
+    own = fresh_tiny(schema)
+    with torch.no_grad():
+        own.encoders["notes"].words.weight[RARE] = torch.inf
+    examples = examples_of(own, records, [0, 1] * 4)
+    trainer = Trainer(own, examples, how(schema, {"notes": {"frozen": False}}), team=team)
+    (arrays,) = examples.load([team.share(len(records))])
+    loss = trainer.step(torch.arange(len(records)), arrays)
+    moved = [own.fusion.head.bias.tolist(), own.encoders["wsi"].score.bias.tolist()]
+    return {
+        "loss": loss,
+        "skipped": dict(trainer.skipped),
+        "non_finite": trainer.course.non_finite,
+        "moved": moved,
+    }
+
+
 def everything(group: Group, folder: Path) -> dict[str, Any]:
     seconds = {}
     for case in CASES:
@@ -145,7 +170,12 @@ def everything(group: Group, folder: Path) -> dict[str, Any]:
         spread_case(case, group, folder)
         seconds[case] = time.monotonic() - began
     bags(group, folder)
-    return {"seconds": seconds, "exchanges": exchanges(group), "mistakes": mistakes(group)}
+    return {
+        "seconds": seconds,
+        "poisoned": poisoned_step(Team(group), folder / "text"),
+        "exchanges": exchanges(group),
+        "mistakes": mistakes(group),
+    }
 
 
 def die(group: Group, folder: Path) -> None:

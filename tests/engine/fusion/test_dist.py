@@ -18,8 +18,10 @@ from safetensors.torch import load_file
 
 from airflow_provider_llmbatch.engine.fusion.encoders.wsi2d import Wsi2d
 from airflow_provider_llmbatch.engine.fusion.ranks import lead
+from airflow_provider_llmbatch.engine.fusion.team import Team
 from tests.engine.fusion import rank_work
 from tests.engine.fusion.counting import PLAIN, batch_of
+from tests.engine.fusion.tiny import text_model
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +34,7 @@ CLOSE = 1e-6
 def ended(tmp_path_factory):
     """Run all in one start of two processes, of which the second is killed in the end."""
     folder = tmp_path_factory.mktemp("ranks")
+    text_model(folder / "text")
     return folder, *lead(COMMAND, {"folder": str(folder)}, 2, print)
 
 
@@ -71,6 +74,17 @@ def test_outputs_and_gradients_are_those_of_one_process(done, case):
 
 def test_a_process_that_lacks_a_modality_keeps_nobody_waiting(words):
     assert max(max(each["seconds"].values()) for each in words) < 15
+
+
+def test_a_row_without_numbers_in_one_process_stops_the_step_of_its_branch_in_both(done, words):
+    alone = rank_work.poisoned_step(Team(), done / "text")
+    assert alone["skipped"] == alone["non_finite"] == {"notes": 1}
+    for each in words:
+        found = each["poisoned"]
+        assert (found["skipped"], found["non_finite"]) == (alone["skipped"], alone["non_finite"])
+        assert found["loss"] == pytest.approx(alone["loss"], abs=CLOSE)
+        assert torch.tensor(found["moved"][0]).allclose(torch.tensor(alone["moved"][0]), atol=CLOSE)
+        assert torch.tensor(found["moved"][1]).allclose(torch.tensor(alone["moved"][1]), atol=CLOSE)
 
 
 def test_empty_bags_are_zeros_and_others_are_as_in_one_process(done):
