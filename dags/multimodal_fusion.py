@@ -80,8 +80,10 @@ with DAG(
         ),
         "count": Param(24, type="integer", minimum=1, title="Records of a rehearsal"),
         "llm": Param("gpt-4o-mini", type="string", title="Model that reads the notes"),
-        "mode": Param("embed", type="string", enum=["embed", "predict"], title="What to make"),
-        "model": Param(None, type=["null", "string"], title="Folder of a fitted model, for predict"),
+        "mode": Param(
+            "embed", type="string", enum=["embed", "predict", "train", "evaluate"], title="What to do"
+        ),
+        "model": Param(None, type=["null", "string"], title="Folder of a model; train writes it"),
         "deid": Param(
             "refuse",
             type="string",

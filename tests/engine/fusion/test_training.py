@@ -88,6 +88,7 @@ def test_a_training_that_was_killed_and_whose_newest_checkpoint_is_damaged_ends_
     assert manifest["counts"]["resumed"] == COUNT
 
 
+@pytest.mark.slow
 def test_a_training_says_what_it_did_and_its_model_predicts(pictures, undisturbed, tmp_path):
     manifest, _ = undisturbed
     metrics = manifest["metrics"]
@@ -112,6 +113,7 @@ def test_a_training_says_what_it_did_and_its_model_predicts(pictures, undisturbe
     assert not [path for path in Path(manifest["result_path"]).rglob("*") if path.suffix in (".pt", ".pkl")]
 
 
+@pytest.mark.slow
 def test_a_restart_takes_no_checkpoint_and_a_changed_policy_is_another_run(pictures, undisturbed, tmp_path):
     quick = {"training": {"head_epochs": 1, "epochs": 1}}
     first, _ = in_process(asked(pictures, tmp_path, **quick))
@@ -124,6 +126,7 @@ def test_a_restart_takes_no_checkpoint_and_a_changed_policy_is_another_run(pictu
     assert not list(Path(other["result_path"]).glob("ckpt-*"))
 
 
+@pytest.mark.slow
 def test_half_of_the_channels_go_in_the_middle_and_a_training_goes_on_from_there(pictures, tmp_path):
     spec = asked(
         pictures, tmp_path, policies={"ct": {"prune": 0.5}}, training={"head_epochs": 1, "epochs": 2}
@@ -190,6 +193,7 @@ def test_text_is_frozen_and_pictures_are_trained_unless_a_policy_says_otherwise(
     assert policies["wsi"].clip == 2
 
 
+@pytest.mark.slow
 def test_a_label_that_the_model_does_not_know_stops_an_evaluation(pictures, undisturbed, tmp_path):
     rows = [json.loads(line) for line in pictures.read_text().splitlines()]
     rows[2]["label"] = "perhaps"
