@@ -38,6 +38,10 @@ CHAT_FORMAT, HEADING = "alpaca", "###"
 PARAMS = {"max_tokens": 60, "repeat_penalty": 1.3, "stop": [HEADING, ". ", ".\n"]}
 #: Pairs that are shown side by side.
 SHOWN = 5
+COLUMNS = (
+    *("metric", "verdict", "base", "candidate", "effect, 95 % interval", "threshold"),
+    *("p (Holm)", "power", "compared"),
+)
 
 #: Runs in the model's own environment.
 _READ = """
@@ -114,8 +118,7 @@ def _show(demo: Demo, golden: Path) -> None:
     steps = Steps(open_folder(str(demo.results.parent / "~rollouts" / DAG_ID / ROLLOUT), read_only=True))
     standing = steps.standing()
     print(f"\nRound {steps.rounds[-1].number}: {standing.state}, {standing.rate:.0%} of the units\n")
-    names = "metric verdict base candidate effect,~95~%~interval threshold p~(Holm) power compared".split()
-    print(f"| {' | '.join(names).replace('~', ' ')} |\n{'|---' * len(names)}|")
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     for one in steps.rounds[-1].comparisons:
         print(row(one))
     print("\n| question | reference | base | candidate |\n|---|---|---|---|")

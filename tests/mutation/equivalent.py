@@ -18,11 +18,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "dispatch.wire.chat": {
         "_reply: without choice is None": _TYPES,
+        "_is_silent: 0 → 1": "stands for no content; anything does that is none of the three",
     },
     "dispatch.wire.errors": {
         "failure: status < 200 → status <= 200": _NO_2XX,
         "failure: 200 → 201": _NO_2XX,
         "failure: 4000 → 4001": _ENOUGH,
         "excerpt: 4 → 5": _ENOUGH,
+    },
+    "validate.salvage": {
+        "_mended: without ''": "re.sub takes None for an empty replacement, though nothing says so",
     },
 }

@@ -208,9 +208,16 @@ def test_a_reply_without_text_is_a_reply_when_it_has_an_end(content: Any):
         assert not replied(completion(content, finish_reason=reason)).text
 
 
+def test_a_refusal_needs_no_text_and_no_end():
+    body = completion(None, finish_reason=None)
+    body["choices"][0]["message"]["refusal"] = "No."
+    assert replied(body).refusal == "No."
+
+
 @pytest.mark.parametrize("content", [{}, {"text": "x"}, 0, 1, False])
 def test_a_content_of_another_form_is_malformed(content: Any):
     assert failed(completion(content)).kind == "malformed"
+    assert replied(completion(content, finish_reason="length")).text is None
     bare = completion()
     del bare["choices"][0]["message"]["content"]
     assert failed(bare).kind == "malformed"

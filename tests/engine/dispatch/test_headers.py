@@ -45,6 +45,15 @@ def test_a_service_may_say_only_what_is_left():
     assert read({"x-ratelimit-remaining-tokens": "12"}) == (Told(unit="tokens", remaining=12),)
 
 
+def test_a_service_may_say_only_how_much_it_admits():
+    assert read({"x-ratelimit-limit-requests": "600"}) == (Told(unit="requests", limit=600),)
+
+
+def test_a_limit_of_nothing_leaves_what_is_left():
+    headers = {"x-ratelimit-limit-tokens": "0", "x-ratelimit-remaining-tokens": "5"}
+    assert read(headers) == (Told(unit="tokens", remaining=5),)
+
+
 def test_what_was_left_some_time_ago_may_be_more_by_now():
     told = Told(unit="requests", limit=60, remaining=10)
     assert aged(told, 0.0, 600, 60.0).remaining == 10
