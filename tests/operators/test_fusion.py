@@ -60,7 +60,7 @@ def test_a_source_beside_the_dag_file_is_read_and_too_many_bad_records_fail_for_
 
 @pytest.mark.slow
 def test_on_kill_ends_task_and_worker_within_five_seconds_and_a_retry_goes_on(stage):
-    rows = [{"id": str(n), "notes": "Nodule of the upper lobe. " * 150} for n in range(24)]
+    rows = [{"id": str(n), "notes": "Nodule of the upper lobe. " * 150} for n in range(12)]
     task, raised = fuse(stage, source=rows, chunk_records=4), []
 
     def execute() -> None:
