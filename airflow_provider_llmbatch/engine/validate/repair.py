@@ -26,8 +26,7 @@ def reask(messages: Sequence[Message], reply_text: str | None, problem: ItemErro
     asked.append(
         {
             "role": "user",
-            "content": f"That reply cannot be used. {problem.message} "
-            f"Answer the same request again{wanted}.",
+            "content": f"That reply cannot be used. {problem.message} Answer the same request again{wanted}.",
         }
     )
     return asked
