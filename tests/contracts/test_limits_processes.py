@@ -45,6 +45,7 @@ def test_processes_get_exactly_the_limit_together(address: str):
     assert sum(map(len, reported)) == 100
 
 
+@pytest.mark.alone
 def test_no_window_exceeds_the_limit_and_nearly_all_of_it_is_used_by_all(address: str):
     limited = [scope(requests(60, burst_s=0.2), owner=f"task/{n}") for n in range(3)]
     reported = run_all(processes.take_for, [(address, mine, 5.0) for mine in limited])

@@ -39,6 +39,7 @@ def tokens_in(arrivals: list[Arrival]) -> list[tuple[float, int]]:
     return [(arrival.time, arrival.tokens) for arrival in arrivals]
 
 
+@pytest.mark.alone
 async def test_no_window_at_the_service_holds_more_requests_than_the_limit_and_nearly_all_is_used(
     tmp_path: Path,
 ):
@@ -57,6 +58,7 @@ async def test_no_window_at_the_service_holds_more_requests_than_the_limit_and_n
     assert limits["use"] >= 0.9
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("counts", ["reserved", "used"])
 async def test_no_window_holds_more_tokens_than_the_limit_in_either_way_of_counting(
     tmp_path: Path, counts: str
@@ -216,6 +218,7 @@ async def test_waiting_for_a_slot_is_no_failure_and_uses_no_try(tmp_path: Path):
     assert {result.attempts for result in done.results} == {1}
 
 
+@pytest.mark.alone
 async def test_connecting_may_take_longer_than_the_slack_and_no_window_is_over(tmp_path: Path):
     told = {**SCALED, "requests_per_minute": 60, "arrival_slack": 0.3, "burst_seconds": 60.0}
     with (
