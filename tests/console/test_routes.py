@@ -34,7 +34,7 @@ def test_a_route_is_pinned_unpinned_and_reset_by_keyboard_alone(visit):
     offer(ENDPOINT.name, OTHER)
     park(ENDPOINT, "503")
     page = visit("/llmbatch/routes", "op")
-    page.get_by_role("button", name=f"Pin {OTHER}").focus()
+    page.get_by_role("button", name=f"Pin {OTHER}", exact=True).focus()
     page.keyboard.press("Enter")
     page.locator("dialog[open]").wait_for()
     page.keyboard.press("Enter")
@@ -42,10 +42,10 @@ def test_a_route_is_pinned_unpinned_and_reset_by_keyboard_alone(visit):
     assert [(one.condition.gate, one.pin.by) for one in known() if one.pin] == [(OTHER, "ann")]
     page.locator(f"button:focus[aria-label='Unpin {OTHER}']").wait_for()
     page.keyboard.press("Enter")
-    page.get_by_role("button", name=f"Pin {OTHER}").wait_for()
+    page.get_by_role("button", name=f"Pin {OTHER}", exact=True).wait_for()
     assert not any(one.pin for one in known())
     page.get_by_text("1 of 2 parked.").wait_for()
-    page.get_by_role("button", name=f"Reset {ENDPOINT.name}").focus()
+    page.get_by_role("button", name=f"Reset {ENDPOINT.name}", exact=True).focus()
     page.keyboard.press("Enter")
     page.get_by_text("No credential and no endpoint is parked.").wait_for()
     assert parked() == []
